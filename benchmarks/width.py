@@ -49,7 +49,7 @@ from fusionkit.fit.train.decisions import BLOCK_ROWS
 from fusionkit.fit.vectorized.width import weight_bytes, width_of
 from fusionkit.fusions import fusion_layers
 from fusionkit.machine.memory import keep_freed_memory
-from fusionkit.report.looks import looks_of
+from fusionkit.report.styles import styles_of
 from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
 
@@ -211,7 +211,7 @@ def panel_a_case(values: list[dict[str, Any]], title: str, scale: alt.Scale) -> 
     cases = list(dict.fromkeys(value["case"] for value in values))
     kinds = list(dict.fromkeys(value["what"] for value in values))
     runs = sorted({value["runs"] for value in values})
-    colours = [look.colour for look in looks_of(FUSIONS).values()]
+    colours = [style.colour for style in styles_of(FUSIONS).values()]
     charts = []
     for case in cases:
         base = alt.Chart(pd.DataFrame(value for value in values if value["case"] == case)).encode(

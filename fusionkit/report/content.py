@@ -47,7 +47,7 @@ SECTIONS = (
 
 def content_of(
     study: ReportData,
-    looks: AllPredictions,
+    predictions: AllPredictions,
     figures: Sequence[RenderedFigure],
     baseline: str | None,
     title: str | None,
@@ -75,12 +75,12 @@ def content_of(
         "matrices": matrix_tables(study, table),
         "groups": groups_table(study, table),
         "runs": runs_table(study),
-        "colours": {method: look.colour for method, look in study.looks(()).items()},
+        "colours": {method: style.colour for method, style in study.styles(()).items()},
         "notes": notes,
         "sections": [section for section in charts if section["charts"]],
         "config": config("page"),
-        "inside": inside_of(looks),
-        "left_out": looks.left_out,
+        "inside": inside_of(predictions),
+        "left_out": predictions.left_out,
         "provenance": provenance_of(study, baseline, out),
     }
 

@@ -104,22 +104,22 @@ class AllPredictions:
                 if pd.isna(row["task_stores"]):
                     found += known.pop(digest).values()
                 else:
-                    look = known[digest][row["task"]]
-                    found.append(replace(look, task=row["task_name"], scored={**row, "metric": own_metric(row)}))
+                    run = known[digest][row["task"]]
+                    found.append(replace(run, task=row["task_name"], scored={**row, "metric": own_metric(row)}))
             except FusionkitError as error:
                 gone.setdefault(error.what, set()).add(digest)
         self.left_out += [f"{what} ({counted(len(digests), 'run')})" for what, digests in gone.items()]
         return found
 
-    def best(self, looks: Iterable[RunPredictions]) -> list[RunPredictions]:
+    def best(self, predictions: Iterable[RunPredictions]) -> list[RunPredictions]:
         """The run with the best validation score for each task and column, the first of equals."""
         found: dict[tuple[str, str], RunPredictions] = {}
-        for look in looks:
-            rival = found.setdefault((look.task, look.column), look)
+        for run in predictions:
+            rival = found.setdefault((run.task, run.column), run)
             # The larger the better: perplexities are not looked at.
-            ours, theirs = (float(one.scored["validation_score"]) for one in (look, rival))
+            ours, theirs = (float(one.scored["validation_score"]) for one in (run, rival))
             if ours > theirs:
-                found[look.task, look.column] = look
+                found[run.task, run.column] = run
         return list(found.values())
 
     def _wanted(self) -> list[dict[str, Any]]:

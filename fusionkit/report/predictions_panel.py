@@ -25,18 +25,18 @@ ROWS = 50_000
 MOST_EXAMPLES = 400  # of one run: a list that people still look through
 
 
-def inside_of(looks: AllPredictions, rows: int = ROWS) -> dict[str, Any]:
+def inside_of(predictions: AllPredictions, rows: int = ROWS) -> dict[str, Any]:
     """``sources``, the sentences with their gold labels, and ``looks``, each with its ``source``'s place among them."""
-    found = [(look, *_drawn(look)) for look in looks.all]
-    budget = _fair([int(sizes.max(initial=0)) for look, _, sizes in found if look.weights is not None], rows)
+    found = [(run, *_drawn(run)) for run in predictions.all]
+    budget = _fair([int(sizes.max(initial=0)) for run, _, sizes in found if run.weights is not None], rows)
     sources: dict[str, dict[str, Any]] = {}
     told = []
-    for look, order, sizes in found:
+    for run, order, sizes in found:
         chosen = sorted(order[: np.searchsorted(sizes, budget, side="right")].tolist())
-        source = _source(look, chosen)
+        source = _source(run, chosen)
         key = json.dumps(source, sort_keys=True)
         sources.setdefault(key, source)
-        told.append({**_look(look, chosen), "source": list(sources).index(key)})
+        told.append({**_told(run, chosen), "source": list(sources).index(key)})
     return {"sources": list(sources.values()), "looks": told, "kinds": list(KINDS)}
 
 
@@ -53,59 +53,59 @@ def _fair(sizes: list[int], total: int) -> int:
     return max(sizes, default=total)
 
 
-def _drawn(look: RunPredictions) -> tuple[IntArray, IntArray]:
+def _drawn(run: RunPredictions) -> tuple[IntArray, IntArray]:
     """At most :data:`MOST_EXAMPLES` examples in a random order, and how many rows each has with those before it."""
-    order = np.random.default_rng(0).permutation(len(look.gold))[:MOST_EXAMPLES]
-    sizes = np.array([max(len(tokens), 1) for tokens in look.tokens], dtype=np.int64)
+    order = np.random.default_rng(0).permutation(len(run.gold))[:MOST_EXAMPLES]
+    sizes = np.array([max(len(tokens), 1) for tokens in run.tokens], dtype=np.int64)
     return order, np.cumsum(sizes[order])
 
 
-def _source(look: RunPredictions, chosen: list[int]) -> dict[str, Any]:
+def _source(run: RunPredictions, chosen: list[int]) -> dict[str, Any]:
     return {
-        "tokens": [look.tokens[i] for i in chosen],
-        "gold": [look.gold[i] for i in chosen],
-        "whole": None if look.whole is None else [look.whole[i] for i in chosen],
+        "tokens": [run.tokens[i] for i in chosen],
+        "gold": [run.gold[i] for i in chosen],
+        "whole": None if run.whole is None else [run.whole[i] for i in chosen],
         # Words that have no row are few: where none is missing, nothing is said.
         "gaps": {
-            str(k): np.flatnonzero(~look.has_row[i]).tolist() for k, i in enumerate(chosen) if not look.has_row[i].all()
+            str(k): np.flatnonzero(~run.has_row[i]).tolist() for k, i in enumerate(chosen) if not run.has_row[i].all()
         },
     }
 
 
-def _look(look: RunPredictions, chosen: list[int]) -> dict[str, Any]:
-    record = look.scored
+def _told(run: RunPredictions, chosen: list[int]) -> dict[str, Any]:
+    record = run.scored
     times = times_of(record["metric"])
-    score = record["validation_score"] if look.split == "validation" or record["score"] is None else record["score"]
-    wrong = sum(gold != said for gold, said in zip(look.gold, look.predicted, strict=True))
+    score = record["validation_score"] if run.split == "validation" or record["score"] is None else record["score"]
+    wrong = sum(gold != said for gold, said in zip(run.gold, run.predicted, strict=True))
     return {
-        "run": look.digest[:10],
-        "task": look.task,
-        "method": look.method,
-        "column": look.column,
-        "kind": look.kind,
-        "split": look.split,
+        "run": run.digest[:10],
+        "task": run.task,
+        "method": run.method,
+        "column": run.column,
+        "kind": run.kind,
+        "split": run.split,
         "score": f"{metric_name(record['metric'])} {times * score:.1f}",
-        "layers": list(look.layers),
-        "examples": len(look.gold),
-        "wrong": None if look.kind == "number" else wrong,
-        "predicted": [_short(look.predicted[i]) for i in chosen],
-        "weights": None if look.weights is None else _bytes(look, chosen),
-        "varies": look.weights is not None and bool(np.ptp(look.weights, axis=0).max(initial=0) > 1 / 255),
-        "confusion": [] if look.kind == "number" else counted(look),
-        "entities": count_kinds(zip(look.gold, look.predicted, strict=True)) if look.kind == "spans" else None,
-        "mistakes": [_mistakes(look, i) for i in chosen] if look.kind == "spans" else None,
+        "layers": list(run.layers),
+        "examples": len(run.gold),
+        "wrong": None if run.kind == "number" else wrong,
+        "predicted": [_short(run.predicted[i]) for i in chosen],
+        "weights": None if run.weights is None else _bytes(run, chosen),
+        "varies": run.weights is not None and bool(np.ptp(run.weights, axis=0).max(initial=0) > 1 / 255),
+        "confusion": [] if run.kind == "number" else counted(run),
+        "entities": count_kinds(zip(run.gold, run.predicted, strict=True)) if run.kind == "spans" else None,
+        "mistakes": [_mistakes(run, i) for i in chosen] if run.kind == "spans" else None,
     }
 
 
-def _mistakes(look: RunPredictions, example: int) -> list[list[Any]]:
+def _mistakes(run: RunPredictions, example: int) -> list[list[Any]]:
     """The kind of each mistake with the gold span and the predicted one, or null for either."""
-    found = verdicts(look.gold[example], look.predicted[example])
+    found = verdicts(run.gold[example], run.predicted[example])
     return [[KINDS.index(one.kind), one.gold, one.predicted] for one in found if one.kind != KINDS[0]]
 
 
-def _bytes(look: RunPredictions, chosen: list[int]) -> str:
-    assert look.weights is not None
-    rows = [look.weights[look.offsets[i] : look.offsets[i + 1]] for i in chosen]
+def _bytes(run: RunPredictions, chosen: list[int]) -> str:
+    assert run.weights is not None
+    rows = [run.weights[run.offsets[i] : run.offsets[i + 1]] for i in chosen]
     packed = np.rint(255 * np.concatenate(rows)).clip(0, 255).astype(np.uint8) if rows else np.zeros(0, np.uint8)
     return base64.b64encode(packed.tobytes()).decode()
 

@@ -41,7 +41,7 @@ class RenderedFigure:
     spec: dict[str, Any]
 
 
-def draw(study: ReportData, looks: AllPredictions, names: Sequence[str] | None = None) -> list[RenderedFigure]:
+def draw(study: ReportData, predictions: AllPredictions, names: Sequence[str] | None = None) -> list[RenderedFigure]:
     """Figures of a study; without ``names`` all that it has data for.
 
     Raises:
@@ -53,7 +53,7 @@ def draw(study: ReportData, looks: AllPredictions, names: Sequence[str] | None =
     drawn = []
     for name in names or FIGURES:
         figure = FIGURES[name]
-        data = figure.data(study, looks)
+        data = figure.data(study, predictions)
         if data is None or data.empty:
             if names is None:
                 continue

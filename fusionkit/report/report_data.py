@@ -14,7 +14,7 @@ import pandas as pd
 
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, named, own_metric, unit_of
-from fusionkit.report.looks import Look, looks_of
+from fusionkit.report.styles import Style, styles_of
 from fusionkit.runs.choice import Chosen, choose
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests, is_floor
@@ -65,9 +65,9 @@ class ReportData:
         """The names of the methods, in the order of the table of fusions."""
         return in_order(self.frame["method"].tolist())
 
-    def looks(self, names: Sequence[str]) -> dict[str, Look]:
-        """The look of each of these names: methods of this report, or names that one chart alone has."""
-        return looks_of(self.methods, names)
+    def styles(self, names: Sequence[str]) -> dict[str, Style]:
+        """The style of each of these names: methods of this report, or names that one chart alone has."""
+        return styles_of(self.methods, names)
 
     @cached_property
     def shots(self) -> list[str]:

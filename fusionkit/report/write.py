@@ -70,13 +70,13 @@ def write_report(
     if out.is_dir():
         raise UsageError(f"{out} is a folder", expected="a file to write, report.html", remedy="name a file in it")
     study = read_report_data(runs, stores)
-    looks = AllPredictions(study)
-    drawn = draw(study, looks)
-    content = content_of(study, looks, drawn, baseline, title, out)
+    predictions = AllPredictions(study)
+    drawn = draw(study, predictions)
+    content = content_of(study, predictions, drawn, baseline, title, out)
     page = fill_page(content).encode()
     write_durably(out, page)
     files = [] if figures is None else write_figures(drawn, figures)
-    left_out = [*looks.left_out]
+    left_out = [*predictions.left_out]
     if study.probing:
         left_out.append(f"{counted(study.probing, 'run')} of --control and --mdl: `fusionkit results` sums them up")
     return ReportFacts(out, len(page), len(study.records), files, left_out)

@@ -117,10 +117,10 @@ def figures_step(study: Study, work: StudyFolder, commands: Commands) -> Step:
 
     def make() -> Made:
         data = read_report_data(*_places(study, work))
-        looks, drawn = AllPredictions(data), []
+        predictions, drawn = AllPredictions(data), []
         for name in study.figures or [None]:
             try:
-                drawn += draw(data, looks, None if name is None else [name])
+                drawn += draw(data, predictions, None if name is None else [name])
             except UsageError as error:
                 commands.say(f"figure {name} is left out: {error.what}")
         return work.contents(map(work.name, write_figures(drawn, work.figures)))

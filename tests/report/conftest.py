@@ -98,7 +98,7 @@ def study(made: Made) -> ReportData:
 
 
 @pytest.fixture(scope="session")
-def looks(study: ReportData) -> AllPredictions:
+def predictions(study: ReportData) -> AllPredictions:
     """What can be looked into."""
     return AllPredictions(study)
 

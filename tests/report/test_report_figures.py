@@ -25,11 +25,11 @@ from fusionkit.report.figures import cost
 from fusionkit.report.figures.break_even import AGAIN, ONCE
 from fusionkit.report.figures.confusions import counted
 from fusionkit.report.figures.weights import language_of
-from fusionkit.report.looks import FAMILIES, distance, looks_of
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.render import draw
 from fusionkit.report.report_data import ReportData, read_report_data
+from fusionkit.report.styles import FAMILIES, distance, styles_of
 from fusionkit.report.tables import compared, matrix_tables
 from fusionkit.report.theme import DARK, LIGHT
 from fusionkit.report.write import json_for_html
@@ -49,16 +49,16 @@ def only(records: list[dict[str, Any]], **spec: Any) -> list[dict[str, Any]]:
     return [one for one in records if all(one["spec"][name] == value for name, value in spec.items())]
 
 
-def data_of(study: ReportData, looks: AllPredictions, name: str) -> pd.DataFrame:
+def data_of(study: ReportData, predictions: AllPredictions, name: str) -> pd.DataFrame:
     """The rows of one figure."""
-    (drawn,) = draw(study, looks, [name])
+    (drawn,) = draw(study, predictions, [name])
     return drawn.data
 
 
 def test_few_shot_curves_have_the_mean_and_the_t_interval(
-    study: ReportData, looks: AllPredictions, records: Any
+    study: ReportData, predictions: AllPredictions, records: Any
 ) -> None:
-    found = data_of(study, looks, "shots")
+    found = data_of(study, predictions, "shots")
     assert len(found) == 2 * 9
     for row in (SimpleNamespace(**each) for each in json.loads(found.to_json(orient="records"))):
         shots = None if row.shots == "all" else int(row.shots)
@@ -72,17 +72,17 @@ def test_few_shot_curves_have_the_mean_and_the_t_interval(
 
 
 def test_curves_have_each_epoch_and_its_steps_and_seconds(
-    study: ReportData, looks: AllPredictions, records: Any
+    study: ReportData, predictions: AllPredictions, records: Any
 ) -> None:
-    losses = data_of(study, looks, "loss-by-step").query("method == 'linear'")
+    losses = data_of(study, predictions, "loss-by-step").query("method == 'linear'")
     curves = [one["curve"] for one in only(records, label="slots", fusion="linear", shots=None)]
     assert losses["value"].tolist() == pytest.approx([np.mean([c[e]["loss"] for c in curves]) for e in range(6)])
     assert losses["step"].tolist() == [3, 6, 9, 12, 15, 18]  # 42 examples in batches of 16
-    seconds = data_of(study, looks, "loss-by-seconds").query("method == 'linear'")
+    seconds = data_of(study, predictions, "loss-by-seconds").query("method == 'linear'")
     runs = only(records, label="slots", fusion="linear", shots=None)
     times = [np.array(one["epoch_seconds"]) * one["seconds_alone"] / one["seconds"] for one in runs]
     assert seconds["seconds"].tolist() == pytest.approx(np.mean(times, axis=0).tolist())
-    scores = data_of(study, looks, "score-by-epoch").query("method == 'linear'")
+    scores = data_of(study, predictions, "score-by-epoch").query("method == 'linear'")
     smallest = [one["curve"] for one in only(records, label="slots", fusion="linear", shots=2)]
     for panel, those in {"slots · 2 a class (F1, %)": smallest, "slots (F1, %)": curves}.items():
         assert scores[scores["task"].str.endswith(panel)]["value"].tolist() == pytest.approx(
@@ -90,17 +90,20 @@ def test_curves_have_each_epoch_and_its_steps_and_seconds(
         )
 
 
-def test_layer_weights_are_those_of_the_records(study: ReportData, looks: AllPredictions, records: Any) -> None:
-    found = data_of(study, looks, "layer-weights").query("task == 'desk-de · slots' and method == 'attention'")
+def test_layer_weights_are_those_of_the_records(study: ReportData, predictions: AllPredictions, records: Any) -> None:
+    of_slots = "task == 'desk-de · slots' and method == 'attention'"
+    found = data_of(study, predictions, "layer-weights").query(of_slots)
     those = [one["layer_weights"] for one in only(records, label="slots", fusion="attention", shots=None)]
     assert found["layer"].tolist() == [0, 3, 6]
     assert found["weight"].tolist() == pytest.approx(np.mean(those, axis=0).tolist())
-    each = data_of(study, looks, "layer-weights-by-seed").query("task == 'desk-de · slots' and method == 'attention'")
+    each = data_of(study, predictions, "layer-weights-by-seed").query(
+        "task == 'desk-de · slots' and method == 'attention'"
+    )
     assert sorted(each["weight"]) == pytest.approx(sorted(np.ravel(those)))
 
 
-def test_a_single_layer_stands_at_its_number(study: ReportData, looks: AllPredictions, records: Any) -> None:
-    found = data_of(study, looks, "single-layers")
+def test_a_single_layer_stands_at_its_number(study: ReportData, predictions: AllPredictions, records: Any) -> None:
+    found = data_of(study, predictions, "single-layers")
     probes = found[found["layer"].notna()]
     assert probes["layer"].tolist() == [0, 3]
     for row in probes.itertuples():
@@ -138,8 +141,10 @@ def test_what_a_task_needs_of_the_encoder_stands_by_layer_and_by_way(tmp_path: P
     assert FIGURES["layers-needed"].chart(study, found).to_dict()
 
 
-def test_encoding_once_is_what_was_measured(study: ReportData, looks: AllPredictions, records: Any, made: Any) -> None:
-    found = data_of(study, looks, "break-even")
+def test_encoding_once_is_what_was_measured(
+    study: ReportData, predictions: AllPredictions, records: Any, made: Any
+) -> None:
+    found = data_of(study, predictions, "break-even")
     records = [each for each in records if each["spec"]["fusion"] != "majority"]  # which reads no states
     parts = [json.loads(path.read_text()) for path in (made.store / "parts").glob("*.json")]
     encoded = sum(part["seconds"] for part in parts)
@@ -156,13 +161,13 @@ def test_encoding_once_is_what_was_measured(study: ReportData, looks: AllPredict
     passes = sum(6 * (split["train"] * count / 42 + split["validation"]) + split["test"] for count in learned)
     assert again[-1] * 60 == pytest.approx(passes + sum(one["seconds_alone"] for one in records))
     through = {name: {**one, "spec": {**one["spec"], "method": "full"}} for name, one in study.records.items()}
-    assert FIGURES["break-even"].data(replace(study, records=through), looks) is None  # they need no store
+    assert FIGURES["break-even"].data(replace(study, records=through), predictions) is None  # they need no store
 
 
 def test_a_head_pays_its_share_of_the_encoding(
-    study: ReportData, looks: AllPredictions, records: Any, made: Any
+    study: ReportData, predictions: AllPredictions, records: Any, made: Any
 ) -> None:
-    found = data_of(study, looks, "cost").query("method == 'linear'")
+    found = data_of(study, predictions, "cost").query("method == 'linear'")
     parts = [json.loads(path.read_text()) for path in (made.store / "parts").glob("*.json")]
     encoded = sum(part["seconds"] for part in parts)
     runs = only(records, label="slots", fusion="linear", shots=None)
@@ -210,40 +215,40 @@ def test_a_store_has_paid_for_itself_from_the_first_head_that_makes_it_cheaper(
     assert "3 to 7 (last · full), 9 or more (last · bitfit)" in cost.about(found)
 
 
-def test_what_is_looked_at_has_the_recorded_score(study: ReportData, looks: AllPredictions) -> None:
-    tags = [look for look in looks.all if look.kind == "spans"]
+def test_what_is_looked_at_has_the_recorded_score(study: ReportData, predictions: AllPredictions) -> None:
+    tags = [run for run in predictions.all if run.kind == "spans"]
     assert len(tags) == 6
-    for look in tags:
-        record = study.records[look.digest]
-        assert seqeval.metrics.f1_score(look.gold, look.predicted) == pytest.approx(record["score"])
-        assert sum(row["count"] for row in counted(look)) == sum(map(len, look.gold))
-    weights = next(look for look in tags if look.method == "attention").weights
+    for run in tags:
+        record = study.records[run.digest]
+        assert seqeval.metrics.f1_score(run.gold, run.predicted) == pytest.approx(record["score"])
+        assert sum(row["count"] for row in counted(run)) == sum(map(len, run.gold))
+    weights = next(run for run in tags if run.method == "attention").weights
     assert weights is not None
     assert weights.sum(axis=1) == pytest.approx(np.ones(len(weights)), abs=1e-5)
-    assert next(look for look in tags if look.method == "last").weights is None
+    assert next(run for run in tags if run.method == "last").weights is None
 
 
-def test_the_words_are_the_sources_own(looks: AllPredictions, made: Any) -> None:
-    look = next(look for look in looks.all if look.kind == "spans")
+def test_the_words_are_the_sources_own(predictions: AllPredictions, made: Any) -> None:
+    run = next(run for run in predictions.all if run.kind == "spans")
     examples = open_store(str(made.store))["test"].examples
-    assert look.tokens == [list(words) for words in examples["tokens"]]
-    assert look.gold == [list(tags) for tags in examples["slots"]]
+    assert run.tokens == [list(words) for words in examples["tokens"]]
+    assert run.gold == [list(tags) for tags in examples["slots"]]
 
 
-def test_weights_by_label_weigh_rows_by_their_number(study: ReportData, looks: AllPredictions) -> None:
-    found = data_of(study, looks, "layer-weights-by-label")
+def test_weights_by_label_weigh_rows_by_their_number(study: ReportData, predictions: AllPredictions) -> None:
+    found = data_of(study, predictions, "layer-weights-by-label")
     slots = found[found["task"] == "desk-de · slots"]
-    look = next(one for one in looks.all if one.kind == "spans" and one.method == slots["method"].iloc[0])
-    assert look.weights is not None
-    mean = slots.assign(part=slots["weight"] * slots["rows"]).groupby("layer")["part"].sum() / len(look.weights)
-    assert mean.tolist() == pytest.approx(look.weights.mean(axis=0).tolist(), abs=1e-5)
+    run = next(one for one in predictions.all if one.kind == "spans" and one.method == slots["method"].iloc[0])
+    assert run.weights is not None
+    mean = slots.assign(part=slots["weight"] * slots["rows"]).groupby("layer")["part"].sum() / len(run.weights)
+    assert mean.tolist() == pytest.approx(run.weights.mean(axis=0).tolist(), abs=1e-5)
     assert "O" in set(slots["label"])
 
 
-def test_a_page_holds_no_more_rows_of_weights_than_it_may(looks: AllPredictions) -> None:
-    inside = inside_of(looks, rows=300)
+def test_a_page_holds_no_more_rows_of_weights_than_it_may(predictions: AllPredictions) -> None:
+    inside = inside_of(predictions, rows=300)
     assert inside["looks"]
-    sources = [inside["sources"][look["source"]] for look in inside["looks"] if look["weights"]]
+    sources = [inside["sources"][run["source"]] for run in inside["looks"] if run["weights"]]
     kept = sum(len(tokens) for source in sources for tokens in source["tokens"])
     assert 0 < kept <= 300
 
@@ -255,7 +260,7 @@ def test_every_figure_stands_in_a_section_of_the_page() -> None:
 
 
 def test_every_figure_is_drawn_or_says_what_it_needs(
-    made: Any, study: ReportData, looks: AllPredictions, tmp_path: Path
+    made: Any, study: ReportData, predictions: AllPredictions, tmp_path: Path
 ) -> None:
     names = {Path(path).name.split(".")[0] for path in made.told["figures"]}
     # One language alone, one number of epochs, one choice of layers, no adapters taken away.
@@ -265,7 +270,7 @@ def test_every_figure_is_drawn_or_says_what_it_needs(
             assert (made.figures / f"{name}{suffix}").read_bytes().startswith(start)
         assert len(pd.read_csv(made.figures / f"{name}.csv")) > 1
     with pytest.raises(UsageError, match="no data for the figure 'layer-weights-by-language'"):
-        draw(study, looks, ["layer-weights-by-language"])
+        draw(study, predictions, ["layer-weights-by-language"])
     with pytest.raises(UsageError, match="did you mean 'parameters'"):
         draw_figures([made.runs], tmp_path, ["parameter"])
 
@@ -306,11 +311,11 @@ def luminance(colour: str) -> float:
 
 
 def test_colours_are_seen_on_both_pages_and_each_fusion_has_its_own() -> None:
-    for look in FAMILIES.values():
-        assert contrast(look.colour, LIGHT["paper"]) >= 3
-        assert contrast(look.colour, DARK["paper"]) >= 3
-    colours = [look.colour for look in FAMILIES.values()]
-    assert len({look.shape for look in FAMILIES.values()}) == len(FAMILIES) >= 11
+    for style in FAMILIES.values():
+        assert contrast(style.colour, LIGHT["paper"]) >= 3
+        assert contrast(style.colour, DARK["paper"]) >= 3
+    colours = [style.colour for style in FAMILIES.values()]
+    assert len({style.shape for style in FAMILIES.values()}) == len(FAMILIES) >= 11
     assert min(distance(*pair) for pair in combinations(colours, 2)) > 0.045
     for theme in (LIGHT, DARK):
         assert contrast(theme["quiet"], theme["paper"]) >= 4.5
@@ -319,19 +324,19 @@ def test_colours_are_seen_on_both_pages_and_each_fusion_has_its_own() -> None:
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)  # WebAIM's own example
 
 
-def test_each_method_and_fusion_has_a_look_of_its_own_and_keeps_it() -> None:
+def test_each_method_and_fusion_has_a_style_of_its_own_and_keeps_it() -> None:
     methods = ["last", "last · bitfit", "last · houlsby:8", "last · houlsby:64", "attention", "attention · houlsby:8"]
-    looks = looks_of(methods)
+    styles = styles_of(methods)
     for part in ("colour", "shape"):
-        assert len({getattr(looks[method], part) for method in methods}) == len(methods)
-    assert (looks["last"], looks["attention"]) == (FAMILIES["last"], FAMILIES["attention"])
-    assert looks["last · bitfit"].dashes != looks["last"].dashes
-    # A name of one chart looks like its fusion and method, and takes nothing from the others.
-    more = looks_of(methods, ["attention over 0 … k", "linear", "last · houlsby:64"])
-    assert more["attention over 0 … k"] == looks["attention"]
-    assert more["linear"].colour not in {look.colour for look in looks.values()}
-    assert {method: more[method] for method in methods} == looks
-    assert len(looks_of([f"ladder:{rank}" for rank in range(1, 40)])) == 39  # more than there are colours
+        assert len({getattr(styles[method], part) for method in methods}) == len(methods)
+    assert (styles["last"], styles["attention"]) == (FAMILIES["last"], FAMILIES["attention"])
+    assert styles["last · bitfit"].dashes != styles["last"].dashes
+    # A name of one chart has the style of its fusion and method, and takes nothing from the others.
+    more = styles_of(methods, ["attention over 0 … k", "linear", "last · houlsby:64"])
+    assert more["attention over 0 … k"] == styles["attention"]
+    assert more["linear"].colour not in {style.colour for style in styles.values()}
+    assert {method: more[method] for method in methods} == styles
+    assert len(styles_of([f"ladder:{rank}" for rank in range(1, 40)])) == 39  # more than there are colours
 
 
 def test_red_blind_and_green_blind_eyes_are_asked() -> None:

@@ -19,13 +19,13 @@ MOST = 24
 
 
 def test_a_figure_draws_no_more_rows_than_a_page_bears_and_says_so(
-    study: ReportData, looks: AllPredictions, monkeypatch: pytest.MonkeyPatch
+    study: ReportData, predictions: AllPredictions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["break-even", "score-by-epoch", "layer-weights-by-seed"]
-    whole = {one.name: one for one in render.draw(study, looks, names)}
+    whole = {one.name: one for one in render.draw(study, predictions, names)}
     monkeypatch.setattr(render, "MOST_ROWS", MOST)
     seen = 0
-    for one in render.draw(study, looks, names):
+    for one in render.draw(study, predictions, names):
         [rows] = one.spec["datasets"].values()
         assert len(rows) <= MOST
         assert one.data.equals(whole[one.name].data)  # the CSV has all

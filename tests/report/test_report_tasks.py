@@ -54,19 +54,19 @@ def test_a_page_of_two_texts_shows_both_of_them(open_page: Callable[..., Any], p
 
 def test_a_number_is_looked_into_without_a_confusion(pairs: Path) -> None:
     study = read_report_data([pairs / "runs"])
-    looks = AllPredictions(study)
-    kinds = {look.column: look.kind for look in looks.all}
+    predictions = AllPredictions(study)
+    kinds = {run.column: run.kind for run in predictions.all}
     assert kinds == {"label": "class", "score": "number"}
-    assert looks.left_out == []
-    for look in looks.all:
-        assert look.whole is not None
-        assert (look.split, len(look.gold), len(look.predicted)) == ("test", 9, 9)
-        assert all(any(text in whole for text in FIRST) for whole in look.whole)
-        assert all(any(text in whole for text in SECOND) for whole in look.whole)
-        if look.weights is not None:
-            np.testing.assert_allclose(look.weights.sum(1), 1, rtol=1e-5)
-            assert len(look.weights) == look.offsets[-1] == sum(map(len, look.tokens))
-    (drawn,) = draw(study, looks, ["confusion"])
+    assert predictions.left_out == []
+    for run in predictions.all:
+        assert run.whole is not None
+        assert (run.split, len(run.gold), len(run.predicted)) == ("test", 9, 9)
+        assert all(any(text in whole for text in FIRST) for whole in run.whole)
+        assert all(any(text in whole for text in SECOND) for whole in run.whole)
+        if run.weights is not None:
+            np.testing.assert_allclose(run.weights.sum(1), 1, rtol=1e-5)
+            assert len(run.weights) == run.offsets[-1] == sum(map(len, run.tokens))
+    (drawn,) = draw(study, predictions, ["confusion"])
     assert not drawn.data["task"].str.contains("score").any()
 
 
@@ -77,9 +77,9 @@ def test_a_joint_run_is_looked_into_by_each_of_its_columns(
     options = ["--label", "intent,slots", "--head", "classifier+tagger", "--pool", "mean", "--epochs", 2]
     command("fit", made.store, "--task", "joint", *options, "--fusion", "attention", "--out", runs)
     command("report", runs, "--store", made.store, "--out", page)
-    looks = AllPredictions(read_report_data([runs], [made.store]))
-    assert [(look.column, look.kind) for look in looks.all] == [("intent", "class"), ("slots", "spans")]
-    assert looks.left_out == []
+    predictions = AllPredictions(read_report_data([runs], [made.store]))
+    assert [(run.column, run.kind) for run in predictions.all] == [("intent", "class"), ("slots", "spans")]
+    assert predictions.left_out == []
     shown = open_page(place=page)
     told = shown.locator("#inside-body select >> nth=0").locator("option").all_inner_texts()
     assert told == ["desk-de · intent,slots → intent", "desk-de · intent,slots → slots"]

@@ -175,13 +175,13 @@ def test_a_run_that_is_scored_on_two_stores_is_looked_at_over_each(ran: Ran) -> 
     stores = provenance_of(study, None, Path("page.html"))["stores"]
     assert {store["data"] for store in stores} == {"one", "two"}
     assert all(f"fusionkit encode {store['data']} " in store["encode"] for store in stores)
-    found = {look.task.split(" → ")[-1]: look for look in AllPredictions(study).all}
+    found = {run.task.split(" → ")[-1]: run for run in AllPredictions(study).all}
     assert set(found) == {"one", "two"}
-    for name, look in found.items():
+    for name, run in found.items():
         frame = open_store(ran.work / "stores" / f"{name}.store")["test"].examples
-        assert look.gold == frame["intent"].tolist()
-        right = [gold == said for gold, said in zip(look.gold, look.predicted, strict=True)]
-        assert look.scored["score"] == pytest.approx(sum(right) / len(right))
+        assert run.gold == frame["intent"].tolist()
+        right = [gold == said for gold, said in zip(run.gold, run.predicted, strict=True)]
+        assert run.scored["score"] == pytest.approx(sum(right) / len(right))
 
 
 def test_a_dry_run_knows_the_columns_of_a_conll_file(fusionkit: Command, tmp_path: Path) -> None:

@@ -196,38 +196,38 @@ def test_the_report_looks_into_each_task(runs: dict[str, Path], places: dict[str
     folder = runs["pals:6"].parent
     study = read_report_data([folder], list(places.values()))
     assert [*dict.fromkeys(study.frame["task_name"])] == ["tags", "kind", "mean"]
-    looks = AllPredictions(study)
-    assert {(look.task, look.digest) for look in looks.all} == {
+    predictions = AllPredictions(study)
+    assert {(run.task, run.digest) for run in predictions.all} == {
         (task, run.name) for task in ("tags", "kind") for run in runs.values()
     }
-    assert not looks.left_out
-    for look in looks.all:
-        told = read_json(folder / look.digest / "run.json")["scores"]["test"]
-        right = [one == other for one, other in zip(look.gold, look.predicted, strict=True)]
-        if look.task == "kind":
+    assert not predictions.left_out
+    for run in predictions.all:
+        told = read_json(folder / run.digest / "run.json")["scores"]["test"]
+        right = [one == other for one, other in zip(run.gold, run.predicted, strict=True)]
+        if run.task == "kind":
             assert np.mean(right) == pytest.approx(told["kind_accuracy"])
-            assert (look.kind, look.split, len(look.gold)) == ("class", "test", 6)
+            assert (run.kind, run.split, len(run.gold)) == ("class", "test", 6)
         else:
-            words = [one == other for gold, said in zip(look.gold, look.predicted, strict=True)
+            words = [one == other for gold, said in zip(run.gold, run.predicted, strict=True)
                      for one, other in zip(gold, said, strict=True)]  # fmt: skip
             assert np.mean(words) == pytest.approx(told["tags_word_accuracy"])
-            assert look.tokens[0] == list(study.stores[look_store(study, look)]["test"].examples["tokens"][0])
-    panel = inside_of(looks)
+            assert run.tokens[0] == list(study.stores[first_store(study, run)]["test"].examples["tokens"][0])
+    panel = inside_of(predictions)
     scores = {(one["task"], one["method"]): one["score"] for one in panel["looks"]}
     frozen = read_json(runs["frozen"] / "run.json")["scores"]["test"]
     assert scores["kind", "linear"] == f"accuracy {100 * frozen['kind_accuracy']:.1f}"
     assert scores["tags", "linear"] == f"F1 {100 * frozen['tags_f1']:.1f}"
-    weights = FIGURES["layer-weights"].data(study, looks)
+    weights = FIGURES["layer-weights"].data(study, predictions)
     assert weights is not None
     assert set(weights["task"]) == {"tags", "kind"}
-    curves = FIGURES["score-by-epoch"].data(study, looks)
+    curves = FIGURES["score-by-epoch"].data(study, predictions)
     assert curves is not None
     assert set(curves["task"]) == {"mean (mean, %)"}
-    steps = FIGURES["loss-by-step"].data(study, looks)
+    steps = FIGURES["loss-by-step"].data(study, predictions)
     assert steps is not None
     assert sorted(set(steps["step"])) == [8, 16, 24]  # of 40 and 19 examples, eight a step
 
 
-def look_store(study: Any, look: Any) -> str:
-    stores: str = study.records[look.digest]["spec"]["task_stores"]
+def first_store(study: Any, run: Any) -> str:
+    stores: str = study.records[run.digest]["spec"]["task_stores"]
     return stores.split(",")[0]

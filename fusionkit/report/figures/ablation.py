@@ -17,7 +17,7 @@ from fusionkit.runs.shown_split import VALIDATION
 MOST = 12  # maps
 
 
-def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """A row a run, task and span, of the first runs that `fusionkit ablate` has scored."""
     rows: list[dict[str, Any]] = []
     for digest, folder in study.frame.drop_duplicates("digest")[["digest", "folder"]].itertuples(index=False):

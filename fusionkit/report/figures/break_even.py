@@ -27,7 +27,7 @@ from fusionkit.store import Store
 ONCE, AGAIN = "encoded once", "encoded in every epoch"
 
 
-def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """A row a store, way and number of heads, in the order that the runs ended; stores whose seconds are known."""
     rows: list[dict[str, Any]] = []
     runs = study.frame[study.frame["status"] == "finished"].drop_duplicates("digest")

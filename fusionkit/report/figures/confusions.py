@@ -16,24 +16,24 @@ from fusionkit.report.report_data import ReportData
 MOST_CLASSES = 18
 
 
-def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """A row a task and pair of classes: how many examples or words, and which share of the gold class."""
     rows = []
-    for look in looks.best(look for look in looks.all if look.kind != NUMBER):
-        task = f"{look.task} · {look.column}" if f"· {look.column}" not in look.task else look.task
-        rows += [{"task": f"{task} · {look.method}", **row} for row in counted(look)]
+    for run in predictions.best(run for run in predictions.all if run.kind != NUMBER):
+        task = f"{run.task} · {run.column}" if f"· {run.column}" not in run.task else run.task
+        rows += [{"task": f"{task} · {run.method}", **row} for row in counted(run)]
     return pd.DataFrame(rows) if rows else None
 
 
-def counted(look: RunPredictions) -> list[dict[str, Any]]:
+def counted(run: RunPredictions) -> list[dict[str, Any]]:
     """The counts of one run over its examples or words; of numbers there are none.
 
     Of many classes the most frequent are shown, the others together as :data:`REST`.
     """
-    if look.kind == NUMBER:
+    if run.kind == NUMBER:
         return []
-    kind = CLASS if look.kind == CLASS else TAGS  # of entities the tags of their words
-    _, counts = most_frequent(confusions(kind, look.gold, look.predicted), MOST_CLASSES)
+    kind = CLASS if run.kind == CLASS else TAGS  # of entities the tags of their words
+    _, counts = most_frequent(confusions(kind, run.gold, run.predicted), MOST_CLASSES)
     totals = Counter[str]()
     for (gold, _), count in counts.items():
         totals[gold] += count

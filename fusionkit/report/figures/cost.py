@@ -37,7 +37,7 @@ SECONDS, BYTES, WEIGHTS, MEMORY = "seconds a head", "bytes a task", "trained wei
 PLAIN = {BYTES: "kept_bytes", WEIGHTS: "trained_parameters", MEMORY: "peak_memory_alone"}
 
 
-def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """A row a task, method and cost, of seconds one for each number of heads; of runs of one task over one store that
     tells how long its encoding took. ``paid_from`` and ``paid_at_most`` are the heads after which the store has paid
     for itself against a method that starts from the text, with the quickest and with the slowest head over it; empty

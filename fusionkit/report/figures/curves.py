@@ -37,7 +37,7 @@ LOG = ("seconds", "step")
 MOST_BANDS = 5  # more of them hide each other
 
 
-def data(x: str, y: str, study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def data(x: str, y: str, study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """A row a task, method and epoch: means over the seeds, with the interval of the score or loss.
 
     They are of the task's largest draw. Scores by epoch are of its smallest too, each draw a panel.

@@ -41,8 +41,8 @@ def dashes_of(study: ReportData, methods: Sequence[str]) -> Any:
 
 
 def _scale(study: ReportData, methods: Sequence[str], part: str) -> Any:
-    looks = study.looks(methods)
-    return altair().Scale(domain=list(methods), range=[getattr(looks[method], part) for method in methods])
+    styles = study.styles(methods)
+    return altair().Scale(domain=list(methods), range=[getattr(styles[method], part) for method in methods])
 
 
 def whole_numbers(values: pd.Series[Any]) -> Any:

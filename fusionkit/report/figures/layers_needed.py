@@ -24,7 +24,7 @@ ALONE, OVER, ABOVE = f"{PROBE} k alone", "over 0 … k", "layers above k trained
 TOP = "top:"
 
 
-def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """A row a task, way and k, of tasks with two k or more of the second or third way."""
     rows = []
     for task, runs in study.whole.groupby("task_name", sort=False):

@@ -37,7 +37,7 @@ COSTS = {"parameters": "parameters learned, fusion and head", "seconds": "second
 PROBE = "layer"  # the method that the line of single layers is drawn as
 
 
-def by_shots(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def by_shots(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """A row a task, split, size of draw and method, of tasks with two sizes or more."""
     runs = study.chosen
     sizes = runs.groupby("task_name")["shots_name"].transform("nunique")
@@ -49,7 +49,7 @@ def by_shots(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     return pd.DataFrame(rows) if rows else None
 
 
-def by_epochs(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def by_epochs(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """A row a task, split, size of draw, method and number of epochs, of tasks with two numbers or more."""
     runs = study.chosen_within([*CELL, "epochs"])
     numbers = runs.groupby(["task_name", "shots_name"])["epochs"].transform("nunique")
@@ -62,7 +62,7 @@ def by_epochs(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     return pd.DataFrame(rows) if rows else None
 
 
-def by_cost(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def by_cost(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """A row a task and method of the largest draw: its score, mean parameters and seconds, and by which of these it is
     worth its cost.
     """
@@ -97,7 +97,7 @@ def _worth_it(study: ReportData) -> dict[str, set[tuple[str, str]]]:
     return found
 
 
-def by_layer(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def by_layer(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """A row a task and probed layer; and one a fusion over several layers, its ``layer`` empty."""
     runs = study.whole
     single = runs["fusion"].map(family) == PROBE

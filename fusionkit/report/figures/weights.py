@@ -55,12 +55,12 @@ def language_of(name: str) -> str | None:
     return next((LANGUAGES[part.lower()] for part in reversed(parts) if part.lower() in LANGUAGES), None)
 
 
-def by_task(study: ReportData, looks: AllPredictions) -> pd.DataFrame:
+def by_task(study: ReportData, predictions: AllPredictions) -> pd.DataFrame:
     """Mean weights over the seeds: a row a method, task and layer."""
     return _mean(by_run(study), "task")
 
 
-def by_language(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def by_language(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """The same by language, where the names of the data sets tell two or more."""
     found = by_run(study).dropna(subset="language")
     if found["language"].nunique() < 2:
@@ -74,42 +74,42 @@ def by_language(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None
     return _mean(found, "language")
 
 
-def by_seed(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def by_seed(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """Each run's own weights, where a task and method has several."""
     found = by_run(study)
     several = found.duplicated(["task", "method", "layer"]).any()
     return found.drop(columns=["language"]) if several else None
 
 
-def by_label(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def by_label(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """Mean weights over the rows of each gold label, of each task's best run whose fusion weighs rows differently."""
     rows = []
-    for look in looks.best(filter(_labels_differ, looks.all)):
-        told = label_weights(look)
+    for run in predictions.best(filter(_labels_differ, predictions.all)):
+        told = label_weights(run)
         for name in sorted(told, key=lambda name: -told[name][0])[:MOST_LABELS]:
             count, weights = told[name]
-            label = {"task": look.task, "method": look.method, "label": name, "rows": count}
-            rows += [{**label, "layer": layer, "weight": w} for layer, w in zip(look.layers, weights, strict=True)]
+            label = {"task": run.task, "method": run.method, "label": name, "rows": count}
+            rows += [{**label, "layer": layer, "weight": w} for layer, w in zip(run.layers, weights, strict=True)]
     return pd.DataFrame(rows) if rows else None
 
 
-def label_weights(look: RunPredictions) -> dict[str, tuple[int, list[float]]]:
+def label_weights(run: RunPredictions) -> dict[str, tuple[int, list[float]]]:
     """By gold label how many rows there are and their mean weights; of span tags the entity type counts."""
-    if look.weights is None or look.kind == "number":
+    if run.weights is None or run.kind == "number":
         return {}
     each: list[str] = []  # a row's label is its word's tag or its example's label
-    for gold, has in zip(look.gold, look.has_row, strict=True):
+    for gold, has in zip(run.gold, run.has_row, strict=True):
         each += compress(gold if isinstance(gold, list) else [str(gold)] * len(has), has)
-    labels = np.array([name[2:] if look.kind == "spans" and name != "O" else name for name in each])
+    labels = np.array([name[2:] if run.kind == "spans" and name != "O" else name for name in each])
     return {
-        str(name): (int((labels == name).sum()), look.weights[labels == name].mean(0).tolist())
+        str(name): (int((labels == name).sum()), run.weights[labels == name].mean(0).tolist())
         for name in np.unique(labels)
     }
 
 
-def _labels_differ(look: RunPredictions) -> Any:
+def _labels_differ(run: RunPredictions) -> Any:
     """False where there are fewer than two labels, or one weight for all rows: every label would look alike."""
-    return look.weights is not None and len(label_weights(look)) > 1 and np.ptp(look.weights, axis=0).max() >= 1e-6
+    return run.weights is not None and len(label_weights(run)) > 1 and np.ptp(run.weights, axis=0).max() >= 1e-6
 
 
 def heat_by(column: str, study: ReportData, data: pd.DataFrame) -> Any:

@@ -1,7 +1,7 @@
-"""The look of each method of a report: a colour, a shape and a dash pattern, the same in all of its charts.
+"""The style of each method of a report: a colour, a shape and a dash pattern, the same in all of its charts.
 
-A fusion over frozen states has a look of its own in every report, as far as one of its variants goes. What else there
-is, a fusion with other options or with a method that trains through the encoder, takes a look that the report leaves
+A fusion over frozen states has a style of its own in every report, as far as one of its variants goes. What else there
+is, a fusion with other options or with a method that trains through the encoder, takes a style that the report leaves
 free: the one whose colour is furthest from those in use, as seen by normal, red-blind and green-blind eyes
 (Machado, Oliveira and Fernandes 2009; distances in Oklab, Ottosson 2020).
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fusionkit.report.display_names import family
 
 
-class Look(NamedTuple):
+class Style(NamedTuple):
     """``#rrggbb``, a Vega symbol or an SVG path within a unit circle, and a dash pattern."""
 
     colour: str
@@ -31,21 +31,21 @@ class Look(NamedTuple):
 
 # What is compared with is grey. Any two colours are 0.045 apart or more, as :func:`distance` has it.
 FAMILIES = {
-    "last": Look("#777f92", "circle"),
-    "layer": Look("#ae6154", "M-0.3,-1L0.3,-1L0.3,1L-0.3,1Z"),
-    "linear": Look("#d77f0b", "square"),
-    "concat": Look("#a44c02", "triangle-up"),
-    "concat-affine": Look("#9c4a61", "triangle-down"),
-    "attention": Look("#7886fc", "diamond"),
-    "dwatt": Look("#9c3bac", "cross"),
-    "extra-layers": Look("#54a280", "triangle-right"),
-    "projected-attention": Look("#476f2a", "M0,-1L1,0.2L0.5,1L-0.5,1L-1,0.2Z"),
-    "projected-ffn": Look("#d37b61", "M-1,-1L1,-1L0.4,1L-0.4,1Z"),
-    "ladder": Look("#ed5bc8", "M0,-1L1,1L0,0.3L-1,1Z"),
-    "flat": Look("#28a802", "M-1,-1L1,-1L0,0L1,1L-1,1L0,0Z"),
-    "element-wise": Look("#03737e", "triangle-left"),
-    "mlp-weights": Look("#9e55d5", "M0,-1L0.95,-0.31L0.59,0.81L-0.59,0.81L-0.95,-0.31Z"),
-    "depth-lstm": Look("#8f790d", "M-1,-0.4L1,-0.4L1,0.4L-1,0.4Z"),
+    "last": Style("#777f92", "circle"),
+    "layer": Style("#ae6154", "M-0.3,-1L0.3,-1L0.3,1L-0.3,1Z"),
+    "linear": Style("#d77f0b", "square"),
+    "concat": Style("#a44c02", "triangle-up"),
+    "concat-affine": Style("#9c4a61", "triangle-down"),
+    "attention": Style("#7886fc", "diamond"),
+    "dwatt": Style("#9c3bac", "cross"),
+    "extra-layers": Style("#54a280", "triangle-right"),
+    "projected-attention": Style("#476f2a", "M0,-1L1,0.2L0.5,1L-0.5,1L-1,0.2Z"),
+    "projected-ffn": Style("#d37b61", "M-1,-1L1,-1L0.4,1L-0.4,1Z"),
+    "ladder": Style("#ed5bc8", "M0,-1L1,1L0,0.3L-1,1Z"),
+    "flat": Style("#28a802", "M-1,-1L1,-1L0,0L1,1L-1,1L0,0Z"),
+    "element-wise": Style("#03737e", "triangle-left"),
+    "mlp-weights": Style("#9e55d5", "M0,-1L0.95,-0.31L0.59,0.81L-0.59,0.81L-0.95,-0.31Z"),
+    "depth-lstm": Style("#8f790d", "M-1,-0.4L1,-0.4L1,0.4L-1,0.4Z"),
 }
 OTHER = FAMILIES["last"]
 DASHES: tuple[tuple[int, ...], ...] = ((1, 0), (5, 3), (2, 2), (8, 2, 2, 2))
@@ -60,11 +60,11 @@ LAB = np.array([[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4
                 [0.0259040371, 0.7827717662, -0.8086757660]])  # fmt: skip
 
 
-def looks_of(methods: Sequence[str], more: Sequence[str] = ()) -> dict[str, Look]:
-    """The look of each of a report's methods, and of ``more`` names that one chart alone has: those of the fusion and
-    method of a report's method look like it.
+def styles_of(methods: Sequence[str], more: Sequence[str] = ()) -> dict[str, Style]:
+    """The style of each of a report's methods, and of ``more`` names that one chart alone has. Such a name has the
+    style of a method with the same fusion and method, where the report has one.
     """
-    found: dict[str, Look] = {}
+    found: dict[str, Style] = {}
     before: Counter[tuple[str, str]] = Counter()
     order = []
     for method in methods:
@@ -86,13 +86,13 @@ def _kind(method: str) -> tuple[str, str]:
     return family(method), through.partition(":")[0]
 
 
-def _choose(method: str, found: dict[str, Look]) -> Look:
-    taken = {look.colour for look in found.values()}
+def _choose(method: str, found: dict[str, Style]) -> Style:
+    taken = {style.colour for style in found.values()}
     own = FAMILIES.get(family(method), OTHER)
-    free = [look for look in FAMILIES.values() if look.colour not in taken]
+    free = [style for style in FAMILIES.values() if style.colour not in taken]
     chosen = own
     if free and (own not in free or " · " in method):
-        chosen = max(free, key=lambda look: min((distance(look.colour, colour) for colour in taken), default=0))
+        chosen = max(free, key=lambda style: min((distance(style.colour, colour) for colour in taken), default=0))
     alike = sum(family(other) == family(method) for other in found)
     return chosen._replace(dashes=DASHES[alike % len(DASHES)])
 
