@@ -16,6 +16,7 @@ from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor.context import SweepContext, open_context, opening_of
+from fusionkit.fit.executor.estimate import Measurements, forecast
 from fusionkit.fit.progress import FitProgress
 from fusionkit.fit.sweep.blocks import expand_blocks
 from fusionkit.fit.sweep.multi import named_tasks, opened
@@ -157,6 +158,17 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_bytes_and_predicts_every_task
         one.to_dict()["heads"]["kind"]["label"] == kind for one, kind in zip(told.predict(texts), kinds, strict=True)
     ]
     assert np.mean(right) == pytest.approx(whole["scores"]["test"]["kind_accuracy"])
+
+
+def test_a_forecast_counts_the_steps_that_an_epoch_is_given_and_trains_none_of_them(
+    stores: TaskStores, tmp_path: Path
+) -> None:
+    known, seconds = Measurements(), list[float]()
+    for steps in (1_000_000, 3_000_000):
+        spec = run_of(stores, methods=["full"], steps_per_epoch=steps)
+        found, _ = forecast(stores, [spec], RunsFolder(tmp_path), known=known)
+        seconds.append(found.seconds)
+    assert seconds[1] / seconds[0] == pytest.approx(3, rel=1e-3)
 
 
 def test_each_task_may_keep_its_own_best_epoch(stores: TaskStores, tmp_path: Path) -> None:

@@ -64,10 +64,15 @@ class CostModel:
             return self._sizes.train
         return min(spec.shots * self.context.data(spec).classes, self._sizes.train)
 
+    def an_epoch(self, spec: RunSpec) -> int:
+        """Examples of an epoch's steps: all that a run learns from, unless its ``steps_per_epoch`` says otherwise."""
+        return self.learned(spec) if spec.steps_per_epoch is None else spec.steps_per_epoch * spec.batch_size
+
     def watched(self, spec: RunSpec) -> int:
-        """Validation examples that are scored at once."""
+        """Validation examples that are scored at once; of several tasks ``validate_on`` is each one's."""
         count = self._all_sizes(spec).validation
-        return min(spec.validate_on or count, count)
+        limit = spec.validate_on and spec.validate_on * (len(self.context.data(spec).parts) if spec.is_multi else 1)
+        return min(limit or count, count)
 
     def epochs(self, spec: RunSpec) -> int:
         """Epochs that a run begins, where nothing stops it earlier."""
@@ -80,7 +85,7 @@ class CostModel:
 
     def products(self, spec: RunSpec) -> float:
         """Of an epoch."""
-        return self.products_over(spec, self.learned(spec), self.watched(spec) / spec.validate_every)
+        return self.products_over(spec, self.an_epoch(spec), self.watched(spec) / spec.validate_every)
 
     def products_over(self, spec: RunSpec, learned: int, scored: float) -> float:
         """Of an epoch that learns from so many examples and scores so many."""

@@ -187,6 +187,8 @@ def kind_of(spec: RunSpec) -> Kind:
 def sampled(spec: RunSpec, runs: int, cost: CostModel) -> float:
     """The factor of a run where so many like it are trained together; errors are those of memory that runs out."""
     data = cost.context.data(spec)
+    # An epoch of the sample goes over the sample once: steps that the user gave may be hours.
+    spec = dataclasses.replace(spec, steps_per_epoch=None)
     share = min(SAMPLE_SECONDS * RATE / (runs * cost.products(spec)), 1.0)
     learned = max(round(share * cost.learned(spec)), min(spec.batch_size, cost.learned(spec)))
     part = dataclasses.replace(
