@@ -20,11 +20,13 @@ from fusionkit.cli.tables.paper_tables import csv_text, latex, markdown
 from fusionkit.cli.tables.sweep_table import SweepTable
 from fusionkit.dataset.stores import Stores
 from fusionkit.fit import RunsFolder, fit, forecast
+from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.estimate import Forecast, Measurements
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.logs import Logs
 from fusionkit.plural import counted
 from fusionkit.runs.comparison.ties import LEGEND
+from fusionkit.specs import RunSpec
 
 if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
@@ -122,6 +124,11 @@ class CliCommands:
                 store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed,
                 self._heads, known, sweep.halving,
             )  # fmt: skip
+
+    def measure(self, specs: Sequence[RunSpec], cost: CostModel, known: Measurements) -> None:
+        """Train samples as a sweep's process would: with as many threads."""
+        with self._own_threads():
+            known.sample(specs, cost)
 
     def notes(self, summary: pd.DataFrame) -> Sequence[str]:
         return comparison_notes(summary)

@@ -120,7 +120,7 @@ class _Planner:
             return StepForecast(name, state, None, found.seconds, told)
         over, cost = sample_fit(sweep, self._work, self._stores)
         specs = [spec for spec in over.sweep.specs if not spec.is_floor]  # a floor is a moment's work
-        self._measured.sample(specs, cost)
+        self._commands.measure(specs, cost, self._measured)
         alone = sum(self._measured.factor(spec) * cost.seconds(spec) for spec in specs)
         processes = min(self._commands.workers or cores(), len(specs))
         seconds = min(alone, START_SECONDS + alone / processes)

@@ -13,8 +13,10 @@ import pandas as pd
 
 from fusionkit.dataset.stores import Stores
 from fusionkit.errors import UsageError
+from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.estimate import Forecast, Measurements
 from fusionkit.fit.sweep.blocks import Sweep
+from fusionkit.specs import RunSpec
 
 Made = Mapping[str, str]
 
@@ -76,6 +78,9 @@ class Commands(Protocol):
 
     def forecast(self, store: Stores, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
         """The cost of the missing runs of a sweep; measured values are added to ``known``."""
+
+    def measure(self, specs: Sequence[RunSpec], cost: CostModel, known: Measurements) -> None:
+        """Add to ``known`` what runs over samples of their stores take."""
 
     def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:
         """A summary as files, by suffix."""
