@@ -1,4 +1,8 @@
-"""Real work by two real jobs: stores and runs are those of one process, whatever becomes of the jobs."""
+"""Real work by two real jobs: stores and runs are those of one process, whatever becomes of the jobs.
+
+All of it is the soak's. The gate has cancelled and replaced jobs in test_slurm_workers.py, and the bytes of an encode
+by workers in tests/cluster.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +32,7 @@ CONLL = Path(__file__).parents[2].parent / "shared" / "data" / "conll2003"
 CHUNK_BYTES = 200 * 7 * 384 * 2  # 200 rows of MiniLM
 Until = Callable[..., None]
 Content = Callable[[Path], dict[str, Any]]
+pytestmark = pytest.mark.soak("slurm")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +62,7 @@ def cancelled(slurm: Any, workers: EncodeWorkers, until: Until) -> Callable[[], 
     return harm
 
 
-@pytest.fixture(params=["travel-desk", pytest.param("conll2003", marks=pytest.mark.soak("slurm"))])
+@pytest.fixture(params=["travel-desk", "conll2003"])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "travel-desk":
         shutil.copytree(travel_desk("en"), tmp_path / "desk")
@@ -133,7 +138,6 @@ class Watch(FitProgress):
         self.do = []
 
 
-@pytest.mark.soak("slurm")
 def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_process(
     slurm: Any, workers: EncodeWorkers, minilm: Encoder, tmp_path: Path, until: Until
 ) -> None:
@@ -158,7 +162,6 @@ def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_pro
     assert rows[1].exists()
 
 
-@pytest.mark.soak("slurm")
 def test_a_job_that_is_out_of_time_is_replaced(slurm: Any, workers: EncodeWorkers, until: Until) -> None:
     until(lambda: up(workers) == 2)
     doomed, lost = max(slurm.jobs()), workers.cluster.count.lost
