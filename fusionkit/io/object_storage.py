@@ -13,6 +13,7 @@ import importlib
 import logging
 import os
 import random
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -227,3 +228,26 @@ class Bounded:
 
     async def _cat_file(self, path: str, **named: Any) -> Any:
         return await answer(self.filesystem, self.address, Request("cat_file", (path,), named, None))
+
+
+def _event_loops() -> list[Any]:
+    """The event loops that requests run in: fsspec's, and Zarr's once it has one."""
+    modules = [fsspec.asyn, *filter(None, [sys.modules.get("zarr.core.sync")])]
+    return [module.loop[0] for module in modules if module.loop[0] is not None]
+
+
+def _leave_epoll() -> None:
+    """In a forked child (a DataLoader's worker): let go of the parent's event loops without a word to the system.
+
+    Their epoll is one for both processes. What the child takes out of it when it drops a loop or a connection is gone
+    for the parent too, which then waits for its answers until their time is up. asyncio has no public way to say this.
+    """
+    for loop in _before_fork:
+        if hasattr(loop, "_selector"):  # not of uvloop
+            loop._selector = type(loop._selector)()
+
+
+_before_fork: list[Any] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=lambda: _before_fork.extend(_event_loops()), after_in_child=_leave_epoll,
+                        after_in_parent=_before_fork.clear)  # fmt: skip
