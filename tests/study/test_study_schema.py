@@ -28,9 +28,15 @@ NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 
 def typed(node: Any) -> Any:
-    """A YAML node as an editor reads it."""
+    """A YAML node as an editor reads it, the blocks that it takes in (``<<:``) included."""
     if isinstance(node, yaml.MappingNode):
-        return {key.value: typed(value) for key, value in node.value}
+        own = {key.value: value for key, value in node.value}
+        taken = own.pop("<<", None)
+        blocks = taken.value if isinstance(taken, yaml.SequenceNode) else [taken] if taken else []
+        return {
+            **{key: value for block in reversed(blocks) for key, value in typed(block).items()},
+            **{key: typed(value) for key, value in own.items()},
+        }
     if isinstance(node, yaml.SequenceNode):
         return [typed(item) for item in node.value]
     if node.style is None and node.value in ("true", "false"):
@@ -164,6 +170,21 @@ def test_a_block_names_several_tasks(tmp_path: Path) -> None:
     shared = {"task": "topic=classification,slots=tagging", "head": "slots=crf"}
     assert list(blocks) == [shared | {"label": label} for label in ("topic=category", "topic=kind")]
     assert faults(SEVERAL) == []
+
+
+def test_a_block_takes_in_another_and_its_own_keys_win(tmp_path: Path) -> None:
+    text = """
+sources: {de: {source: x.jsonl}}
+fit: &shared {label: kind, seeds: 2}
+sweeps: {a: {<<: *shared, store: de, seeds: 3}, b: {<<: [{head: tagger}, *shared], store: de}}
+report: no
+"""
+    path = tmp_path / "study.yaml"
+    path.write_text(text, encoding="utf-8")
+    (first,), (second,) = (sweep.blocks for sweep in read_study(path).sweeps.values())
+    assert (first["label"], first["seeds"], second["label"], second["head"]) == ("kind", 3, "kind", "tagger")
+    assert faults(text) == []
+    assert faults(text.replace("label: kind", "lable: kind"))
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fusionkit.dataset.split import TaskSplit, tasks_joined
+from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import RATE, CostModel
+from fusionkit.fit.executor.sample import LEAST, PLAIN, some
 from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes, load_into_memory
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.model.warm_start import load_start_weights
@@ -33,17 +34,12 @@ from fusionkit.fit.train.meter import Meter
 from fusionkit.fit.train.result import RunResult
 from fusionkit.fit.train.schedule import length_of
 from fusionkit.fit.vectorized.looped import LoopedRuns
-from fusionkit.specs import SHUFFLE, RunSpec
+from fusionkit.specs import RunSpec
 
 SECONDS = 0.3  # of all epochs of a sample, as counted
 EPOCHS, MOST_EPOCHS = 6, 12  # of a sample; the first two are not counted, and every second one is scored
-LEAST = 8  # validation examples of a sample
-# What a run's cost does not depend on, or what the sample has in its own way.
-PLAIN: dict[str, Any] = {
-    "max_steps": None, "lr": 1e-4, "shots": None, "draw": "uniform", "draw_ids": None, "validate_on": None,
-    "validate_every": 2, "patience": None, "class_weights": "none", "order": SHUFFLE, "data_seed": 0, "init_seed": 0,
-    "warmup": 0.0, "schedule": "linear", "weight_decay": 0.0,
-}  # fmt: skip
+# What a run's cost does not depend on, beside what a sample leaves out.
+ANY: dict[str, Any] = {"data_seed": 0, "init_seed": 0, "warmup": 0.0, "schedule": "linear", "weight_decay": 0.0}
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ class CostsAlone:
     def of(self, spec: RunSpec) -> CostAlone:
         """Measured at the first run of a kind; errors are those of memory that runs out."""
         learned, watched = self._count.learned(spec), self._count.watched(spec)
-        kind = replace(spec, epochs=1, **PLAIN)
+        kind = replace(spec, epochs=1, validate_every=2, **PLAIN, **ANY)
         known: dict[Any, CostAlone] = self._context.costs
         if (kind, learned, watched) not in known:
             known[kind, learned, watched] = self._measured(kind, learned, watched)
@@ -160,16 +156,6 @@ class CostsAlone:
             with torch.inference_mode(False), torch.no_grad():
                 runs.decide(batch)
         return trained // count, (meter.flops - before - trained) // count, meter.peak_bytes
-
-
-def some(split: TaskSplit, count: int) -> TaskSplit:
-    """So many examples, drawn uniformly: as long as all of them on average; of several tasks their share of each."""
-    if split.apart:
-        share = count / sum(map(len, split.streams))
-        return tasks_joined(
-            {name: some(part, max(round(share * len(part)), 1)) for name, part in split.parts.items()}, apart=True
-        )
-    return split.subset(np.sort(np.random.default_rng(0).permutation(len(split))[:count]))
 
 
 def clock_of(device: torch.device) -> Callable[[], float]:

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from fusionkit.dataset.stores import Stores
-from fusionkit.fit.executor.alone import some
 from fusionkit.fit.executor.cost import RATE, CostModel
 from fusionkit.fit.executor.plan import START_SECONDS, makespan, plan
 from fusionkit.fit.executor.prepare import prepare
+from fusionkit.fit.executor.sample import LEAST, PLAIN, some
 from fusionkit.fit.model.warm_start import WarmStart
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.fit.train.halving import epochs_share, rivals_of, setting_of
@@ -31,18 +31,13 @@ from fusionkit.machine.devices import device_of
 from fusionkit.machine.memory import out_of_memory
 from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
-from fusionkit.specs import SHUFFLE, RunSpec
+from fusionkit.specs import RunSpec
 
 # What a factor depends on; counting takes care of sizes, epochs and layers.
 KIND = ("task", "method", "fusion", "head", "joint_fusion", "freeze", "batch_size", "optimizer", "compute_dtype")
 MEASURED_SECONDS = 5.0  # after which no further kind is sampled
 SAMPLE_SECONDS = 0.05  # of a sample's epoch, as counted
 EPOCHS, RUNS = 3, 8  # of a sample
-LEAST = 8  # validation examples of a sample
-PLAIN: dict[str, Any] = {
-    "epochs": EPOCHS, "max_steps": None, "lr": 1e-4, "shots": None, "draw": "uniform", "draw_ids": None,
-    "validate_on": None, "validate_every": 1, "patience": None, "class_weights": "none", "order": SHUFFLE,
-}  # fmt: skip
 
 Kind = tuple[Any, ...]
 SHOWN = (
@@ -198,7 +193,7 @@ def sampled(spec: RunSpec, runs: int, cost: CostModel) -> float:
         test=None,
         tests={},
     )
-    plain = dataclasses.replace(spec, **PLAIN)
+    plain = dataclasses.replace(spec, epochs=EPOCHS, validate_every=1, **PLAIN)
     specs = [dataclasses.replace(plain, init_seed=seed) for seed in range(runs)]
     ends: list[float] = []
     with warnings.catch_warnings():

@@ -1,0 +1,26 @@
+"""What a run is measured by: some of its examples, and a spec without what those examples cannot have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fusionkit.dataset.split import TaskSplit, tasks_joined
+from fusionkit.specs import SHUFFLE
+
+LEAST = 8  # validation examples
+PLAIN: dict[str, Any] = {
+    "max_steps": None, "lr": 1e-4, "shots": None, "draw": "uniform", "draw_ids": None, "validate_on": None,
+    "patience": None, "class_weights": "none", "order": SHUFFLE,
+}  # fmt: skip
+
+
+def some(split: TaskSplit, count: int) -> TaskSplit:
+    """So many examples, drawn uniformly: as long as all of them on average; of several tasks their share of each."""
+    if split.apart:
+        share = count / sum(map(len, split.streams))
+        return tasks_joined(
+            {name: some(part, max(round(share * len(part)), 1)) for name, part in split.parts.items()}, apart=True
+        )
+    return split.subset(np.sort(np.random.default_rng(0).permutation(len(split))[:count]))
