@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.metrics import is_share, stored_unit
 from fusionkit.options.entry import options_of
+from fusionkit.runs.errors_of_means import BOTH, chosen_over, error_of_mean
 from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
-from fusionkit.runs.errors_of_means import chosen_over, error_of_mean
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors, with_majority, without_options
 from fusionkit.runs.shown_split import SCORED_ON, TEST, VALIDATION, with_failed
@@ -260,6 +260,8 @@ def error_notes(summary: pd.DataFrame, over: str, average: Sequence[str] = ()) -
     shares = heads[heads["metric"].map(is_share).astype(bool)]  # of no rows the mask would have no type
     these = ", and of these data sets alone" if {"data", "evaluated"} & {*average} else ""
     notes = [f"intervals and tests speak of {SPEAKS_OF[over]}{these}"] if summary["low"].notna().any() else []
+    if over == BOTH and (heads["se_seeds"].isna() & heads["se_examples"].notna()).any():
+        notes.append("tests of a group with one seed speak of other test examples alone")
     if (sizes := heads["test_examples"].dropna()).size:
         among = _range(sizes, "{:,.0f}")
         told = [

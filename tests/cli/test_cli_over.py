@@ -100,6 +100,22 @@ def test_seeds_that_agree_are_no_new_test_examples(fusionkit: Command, keep: Kee
     }
 
 
+def test_one_seed_beside_several_is_tested_over_the_examples_that_it_answered(fusionkit: Command, keep: Keep) -> None:
+    """Without a test the one seed with the best score would stand as the winner."""
+    last, attention = np.ones((3, EXAMPLES), dtype=bool), np.ones((1, EXAMPLES), dtype=bool)
+    last[:, :100], last[1, 100:104], attention[:, 1:100] = False, False, False
+    linear = attention.copy()
+    linear[:, :200] = False
+    done = fusionkit("results", keep({"last": last, "attention": attention, "linear": linear}), "--json").json
+    assert {row["fusion"]: row["tied"] for row in done} == {"last": True, "attention": True, "linear": False}
+
+
+def test_the_best_of_what_cannot_be_tested_has_no_mark(fusionkit: Command, keep: Keep) -> None:
+    right = {name: rows[:1] for name, rows in like_trec6().items()}
+    runs = keep(right, answers=False)
+    assert {row["tied"] for row in fusionkit("results", runs, "--json").json} == {None}
+
+
 def test_a_group_is_worth_its_cost_where_it_is_better_than_all_that_costs_less(fusionkit: Command, keep: Keep) -> None:
     last, linear, attention, concat = (np.ones((3, EXAMPLES), dtype=bool) for _ in range(4))
     last[:, :100], linear[:, :60], attention[:, 2:60], concat[:, :20] = False, False, False, False

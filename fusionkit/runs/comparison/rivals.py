@@ -11,7 +11,7 @@ import pandas as pd
 from fusionkit.metrics import is_better
 from fusionkit.runs.comparison.errors_of_differences import error_of_difference
 from fusionkit.runs.comparison.pairing import pair_runs, sides_of
-from fusionkit.runs.errors_of_means import SEEDS
+from fusionkit.runs.errors_of_means import BOTH, EXAMPLES, SEEDS
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import OVER, group_columns, prepared
@@ -62,7 +62,8 @@ class Rivals:
 
     def differ(self, ours: int, theirs: int) -> bool | None:
         """Whether a paired test over what the summary's intervals are over tells two groups apart (p at most 0.05, not
-        corrected); None where no runs pair, or one pair gives no test.
+        corrected). One pair says nothing of other seeds and is tested over test examples alone. None where no runs
+        pair, or one pair has no answers.
         """
         both = frozenset((ours, theirs))
         if both not in self._differ:
@@ -74,5 +75,8 @@ class Rivals:
         if not len(pairs.ours):
             return None
         errors = error_of_difference(pairs, self._answers)
-        p = errors.p_value(float(np.mean(pairs.differences)), self._over if errors.test_examples else SEEDS)
+        difference, over = float(np.mean(pairs.differences)), self._over if errors.test_examples else SEEDS
+        p = errors.p_value(difference, over)
+        if over == BOTH and np.isnan(errors.of_seeds):
+            p = errors.p_value(difference, EXAMPLES)
         return None if np.isnan(p) else bool(p <= 1 - LEVEL)

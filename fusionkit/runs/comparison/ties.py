@@ -13,7 +13,7 @@ LEGEND = f"bold: the best mean, and those that a paired test does not tell from 
 
 def with_ties(table: pd.DataFrame, rivals: Rivals) -> pd.DataFrame:
     """A summary with ``tied``: whether a group is the best of its rivals, or not told from it; none where nothing
-    competes, or no runs pair.
+    competes, or no test of the two is possible.
     """
     found: list[bool | None] = [None] * len(table)
     for places in rivals.contests:
@@ -23,8 +23,9 @@ def with_ties(table: pd.DataFrame, rivals: Rivals) -> pd.DataFrame:
         for place in places[1:]:
             best = place if rivals.is_better(place, best) else best
         for place in places:
-            differ = False if place == best else rivals.differ(place, best)
+            differ = None if place == best else rivals.differ(place, best)
             found[place] = None if differ is None else not differ
+        found[best] = True if any(found[place] is not None for place in places) else None
     whole = table.assign(**{TIED: pd.array(found, dtype="boolean")})
     whole.attrs |= table.attrs
     return whole
