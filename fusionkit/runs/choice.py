@@ -17,6 +17,7 @@ import pandas as pd
 from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better
 from fusionkit.plural import counted
+from fusionkit.runs.errors_of_means import are_means
 from fusionkit.runs.floors import are_floors
 from fusionkit.runs.probing import plain_runs
 from fusionkit.runs.summary import AXES, DIGESTS, OF_A_SEED, SEEDS, TUNED
@@ -59,13 +60,15 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
     Returns:
         the finished runs of one setting a group. The settings that count are those with the most finished seeds, and
         of these the ones without a failed or stopped run if there are any; of equal scores the first counts. A group
-        without a finished run keeps its rows.
+        without a finished run keeps its rows. Of a run of several tasks over stores of their own the mean decides, and
+        its tasks' rows follow: one setting serves all.
     """
     keys = list(by or (name for name in AXES if name not in (*tuned, *OF_A_SEED)))
+    whole, frame = frame, frame[~_following(frame)]
     tried_in_group = frame.groupby(keys, sort=False, dropna=False)
     columns = tuple(name for name in tuned if tried_in_group[name].nunique(dropna=False).max() > 1)
     if not columns:
-        return Chosen(frame, (), [])
+        return Chosen(whole, (), [])
     kept, edges, missing = list[int](), dict[str, list[str]](), list[str]()
     names = _telling(frame, [name for name in keys if name not in UNTOLD]) or keys[-1:]
     # Groups of few columns, with places as their index: pandas copies each of a hundred columns for each group.
@@ -88,7 +91,10 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
     if missing:
         told = _listed(missing)
         notes.append(f"no setting has finished with every seed: {told}; of those with the most seeds the best counts")
-    return Chosen(frame.iloc[kept], columns, notes)
+    chosen = frame.iloc[kept]
+    if len(frame) < len(whole):
+        chosen = whole[whole["digest"].isin(chosen["digest"])]
+    return Chosen(chosen, columns, notes)
 
 
 def best_run(frame: pd.DataFrame) -> str:
@@ -154,6 +160,12 @@ def listed_runs(frame: pd.DataFrame) -> str:
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     found = ["  " + "  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in shown]
     return "\n".join([*found, *([f"  … and {len(lines) - len(shown)} more"] if len(lines) > len(shown) else [])])
+
+
+def _following(frame: pd.DataFrame) -> pd.Series[bool]:
+    """The rows of tasks whose run has a row of the mean, too."""
+    means = are_means(frame)
+    return ~means & frame["digest"].isin(frame.loc[means, "digest"])
 
 
 def _best(group: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

@@ -52,6 +52,20 @@ def test_the_best_mean_of_validation_counts_group_by_group() -> None:
     ]
 
 
+def test_one_setting_serves_all_tasks_of_a_run_and_their_mean_decides() -> None:
+    scores = {1e-3: (0.9, 0.1), 2e-3: (0.8, 0.8), 4e-3: (0.1, 0.9)}  # of sst2 and mrpc
+    found = list[pd.DataFrame]()
+    for lr, (sst2, mrpc) in scores.items():
+        run = runs("last", [(sst2 + mrpc) / 2], lr=lr).assign(task_stores="sst2,mrpc", digest=f"{lr}")
+        found += [run.assign(task="sst2", metric="sst2_accuracy", validation_score=sst2)]
+        found += [run.assign(task="mrpc", metric="mrpc_accuracy", validation_score=mrpc), run.assign(task="mean")]
+    chosen = choose(pd.concat(found, ignore_index=True))
+    assert list(chosen.frame[["task", "lr"]].itertuples(index=False, name=None)) == [
+        ("sst2", 2e-3), ("mrpc", 2e-3), ("mean", 2e-3),
+    ]  # fmt: skip
+    assert chosen.notes == ["chosen by validation: lr of 0.001, 0.002, 0.004"]
+
+
 def test_a_group_is_all_that_the_tuned_options_and_seeds_leave() -> None:
     other = grid().assign(shots=8)
     better = other["lr"] == 1e-3
