@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from fusionkit.errors import FusionkitError
 from fusionkit.lazy import lazily
+from fusionkit.machine.reproducible import ask_for_the_same_bits
 
 if TYPE_CHECKING:
     from fusionkit.estimator import FusionClassifier, FusionRegressor, FusionTagger
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from fusionkit.ragged import Ragged
     from fusionkit.runs.frames import curves, layer_weights, results
     from fusionkit.store import Store, open_store
+
+ask_for_the_same_bits(os.environ)  # before torch computes anything
 
 __version__ = version("fusionkit")
 __all__ = [

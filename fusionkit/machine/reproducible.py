@@ -1,0 +1,26 @@
+"""The same last bits for any number of threads, on Intel's CPUs too.
+
+PyTorch's float32 products are MKL's. On Intel's CPUs MKL cuts them by the number of threads, unless its mode of
+conditional numerical reproducibility is strict, which costs no time that could be measured. It reads the variable at
+its first product. On other CPUs the products do not depend on the threads, and the mode would choose slow kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from pathlib import Path
+
+MODE, STRICT = "MKL_CBWR", "AUTO,STRICT"
+INTEL = b"GenuineIntel"
+FIRST_BYTES = 512  # the vendor stands on the second line, and a large machine has a long file
+
+
+def ask_for_the_same_bits(environment: MutableMapping[str, str], cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
+    """Set MKL's strict mode where it is needed; a mode that the user has set stays."""
+    try:
+        with cpuinfo.open("rb") as file:
+            is_intel = INTEL in file.read(FIRST_BYTES)
+    except OSError:
+        return
+    if is_intel:
+        environment.setdefault(MODE, STRICT)
