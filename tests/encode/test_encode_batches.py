@@ -21,6 +21,11 @@ from fusionkit.store import open_store
 
 ONE_SEQUENCE = [(1, length) for length in (*range(1, 41), 63, 64, 65, 127, 128, 200, 511, 512)]
 SHAPES = ONE_SEQUENCE + [(count, length) for count in range(2, 12) for length in range(1, 13)]
+CPUINFO = Path("/proc/cpuinfo")
+NOT_WITH_AMX = pytest.mark.xfail(
+    CPUINFO.exists() and "amx_bf16" in CPUINFO.read_text(encoding="utf-8"),
+    reason="oneDNN's bfloat16 products by AMX depend on the threads (docs/store-format.md)",
+)
 LARGE = [(count, length) for count in (16, 37, 64, 150, 300, 600) for length in (1, 2, 5, 8, 11, 16)]
 
 
@@ -79,7 +84,9 @@ def states_by_threads(encoder: Encoder, count: int, length: int) -> list[torch.T
     return found
 
 
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.soak("products"))])
+@pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("bfloat16", marks=[pytest.mark.soak("products"), NOT_WITH_AMX])]
+)
 @pytest.mark.parametrize(
     "shapes", [SHAPES[::5], pytest.param(SHAPES + LARGE, marks=pytest.mark.soak("products"))], ids=["some", "all"]
 )
