@@ -95,7 +95,8 @@ function showCharts(place, sections, config) {
     const shown = element("section", { id: section.id, "aria-labelledby": `${section.id}-title` }, element("h2", { id: `${section.id}-title` }, section.title));
     for (const chart of section.charts) {
       const rows = rowsOf(chart.spec);
-      const spot = element("div", { class: "chart" });
+      // A chart wider than the page scrolls, and without a pointer only what has the focus does.
+      const spot = element("div", { class: "chart", tabindex: "0" });
       const link = element("a", { href: "#", download: `${chart.name}.csv` }, "Download CSV");
       // Made when it is asked for: most links are never followed.
       const fill = () => { link.href = "data:text/csv;charset=utf-8," + encodeURIComponent(csvOf(rows)); };
