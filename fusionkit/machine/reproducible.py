@@ -1,8 +1,8 @@
 """The same last bits for any number of threads, on Intel's CPUs too.
 
-PyTorch's float32 products are MKL's. On Intel's CPUs MKL cuts them by the number of threads, unless its mode of
-conditional numerical reproducibility is strict, which costs no time that could be measured. It reads the variable at
-its first product. On other CPUs the products do not depend on the threads, and the mode would choose slow kernels.
+PyTorch's float32 products are MKL's. On Intel's CPUs their last bits depend on the number of threads, unless MKL's mode
+of conditional numerical reproducibility is strict. MKL reads the variable at its first product. On AMD's CPUs the last
+bits are the same without the mode (tests/encode/test_encode_batches.py), so it is not set there.
 """
 
 from __future__ import annotations

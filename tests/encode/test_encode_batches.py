@@ -25,6 +25,7 @@ CPUINFO = Path("/proc/cpuinfo")
 NOT_WITH_AMX = pytest.mark.xfail(
     CPUINFO.exists() and "amx_bf16" in CPUINFO.read_text(encoding="utf-8"),
     reason="oneDNN's bfloat16 products by AMX depend on the threads (docs/store-format.md)",
+    strict=True,
 )
 LARGE = [(count, length) for count in (16, 37, 64, 150, 300, 600) for length in (1, 2, 5, 8, 11, 16)]
 
