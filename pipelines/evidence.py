@@ -1,12 +1,14 @@
 """The studies of record: their runs, the records of these in docs/records, and the tables of the documents from them.
 
-    python pipelines/evidence.py DATA WORK [STUDY ...] [--set KEY=VALUE]    run studies, keep records, write tables
-    python pipelines/evidence.py --tables                   write the tables anew from the records that are there
+    python pipelines/evidence.py DATA WORK [STUDY ...] [--set KEY=VALUE] [--only SWEEP]
+                                             run studies, keep records, write tables
+    python pipelines/evidence.py --tables    write the tables anew from the records that are there
 
 Without names these are the studies that have a table. ``--set encoder=FOLDER`` names the folder of an encoder that a
-study takes from the hub. DATA holds the data sets (pipelines/minilm/README.md#data), WORK/STUDY takes each study's
-stores and runs. A run that has a record counts as done, whichever study it is of. Killed and run again it goes on:
-records are kept every few minutes. A table stands in a document between two marks:
+study takes from the hub, ``--only`` a sweep of one study, where the whole is too long for one go. DATA holds the data
+sets (pipelines/minilm/README.md#data), WORK/STUDY takes each study's stores and runs. A run that has a record counts
+as done, whichever study it is of. Killed and run again it goes on: records are kept every few minutes. A table stands
+in a document between two marks:
 
     <!-- records: STUDY COMPARISON [metric=NAME,NAME] [COLUMN=VALUE ...] [show=weights|lr] [notes=no] -->
     <!-- end -->
@@ -78,19 +80,23 @@ def main() -> None:
     parser.add_argument("work", type=Path, nargs="?", help="the folder for stores and runs, a folder a study")
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(sorted(STUDIES))}")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="as of run")
+    parser.add_argument("--only", action="append", default=[], metavar="SWEEP", help="as of run; of one study")
     parser.add_argument("--tables", action="store_true", help="write the tables alone")
     given = parser.parse_args()
     if not given.tables and (given.data is None or given.work is None):
         parser.error("DATA and WORK are missing; --tables alone needs none")
     if not given.tables and not given.data.is_dir():
         parser.error(f"{given.data} is no folder; expected the one of data sets (pipelines/minilm/README.md#data)")
+    if given.only and len(given.studies) != 1:
+        parser.error(f"--only takes sweeps of one study; received {len(given.studies)} studies: name one")
     if strange := [name for name in given.studies if name not in STUDIES]:
         parser.error(f"no study of record: {strange[0]}; expected some of {', '.join(sorted(STUDIES))}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     failed = []
     try:
         for name in () if given.tables else given.studies or sorted({study for study, _ in marks()}):
-            if run_study(name, [f"data={given.data.resolve()}", *given.settings], given.work.resolve() / name):
+            settings = [f"data={given.data.resolve()}", *given.settings]
+            if run_study(name, settings, given.work.resolve() / name, given.only):
                 failed.append(name)
             write_tables()
         write_tables()
@@ -106,12 +112,12 @@ def marks() -> list[tuple[str, str]]:
     return [mark for text in texts for mark in re.findall(r"<!-- records[a-z-]*: (\S+) (\S+)", text)]
 
 
-def run_study(name: str, settings: Sequence[str], work: Path) -> int:
-    """Run one study and keep its records, also those of a run that is stopped; its exit code."""
+def run_study(name: str, settings: Sequence[str], work: Path, sweeps: Sequence[str] = ()) -> int:
+    """Run one study, or these sweeps of it, and keep its records, also where it is stopped; its exit code."""
     read_study(STUDIES[name], list(settings))  # a wrong --set is told once, before any work
     files = sorted(RECORDS.glob("*.jsonl"), key=lambda path: (path.stem != name, path.stem))  # its own first
     command = [sys.executable, "-m", "fusionkit", "run", str(STUDIES[name])]
-    command += [f"--set={setting}" for setting in settings]
+    command += [*(f"--set={setting}" for setting in settings), *(f"--only={sweep}" for sweep in sweeps)]
     command += ["--out", str(work), "--threads", str(THREADS), *(f"--known={path}" for path in files)]
     print(f"== {name}", flush=True)
     child = subprocess.Popen(command, cwd=ROOT)
