@@ -1,4 +1,4 @@
-"""The same work over many processes and machines, by Dask."""
+"""Encoding and training on many processes and machines, by Dask."""
 
 from fusionkit.cluster.open import open_cluster
 from fusionkit.cluster.protocol import Cluster

@@ -1,7 +1,7 @@
 """Certificates of a cluster that fusionkit starts: the user's, or temporary ones.
 
-Whoever can reach a plain scheduler can have it run any code as its owner, also another user of the same machine. So
-where no certificates are given, one key is made for the cluster. Only who can read its file can connect.
+Whoever can reach a scheduler without TLS can run any code as its owner, even another user of the same machine. So if no
+certificates are given, one key is made for the cluster. Only those who can read its file can connect.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ FILES = {"tls_ca": "ca.pem", "tls_cert": "certificate.pem", "tls_key": "key.pem"
 
 @contextmanager
 def certified(settings: ClusterSettings, folder: Path) -> Iterator[ClusterSettings]:
-    """The settings with the files of a key that ends with the block, where they have no certificates of their own and
-    do not ask for a plain scheduler.
+    """The settings with certificates: their own, else files of a temporary key, which are removed with the block.
+
+    Settings that are ``public`` are returned unchanged.
 
     Args:
-        folder: where a folder that only this user can read is made for them; workers must see it.
+        folder: where a folder that only this user can read is made for the files; workers must see it.
 
     Raises:
         FusionkitError: the files cannot be written.

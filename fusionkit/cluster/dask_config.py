@@ -15,25 +15,25 @@ from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.errors import FusionkitError
 
 CONFIGURATION: dict[str, Any] = {
-    # A task is not to blame for the workers that died under it: their machines were taken away.
+    # Workers die because their machines are taken away: the task that they had is not at fault.
     "distributed.scheduler.allowed-failures": 20,
-    # A worker is alive as long as its process: one that computes holds the interpreter for minutes.
+    # A worker counts as alive while its process lives: one that computes may hold the interpreter for minutes.
     "distributed.scheduler.worker-ttl": None,
-    # For a process of this machine that imports what it needs while the machine is busy.
+    # A process of this machine may be slow to start: its imports take long while the machine is busy.
     "distributed.deploy.lost-worker-timeout": "60s",
-    # Tasks return small records; nothing is to be spilled, nor a worker ended for what its encoder takes.
+    # Tasks return small records, so nothing is to be spilled. No worker is to be ended for its encoder's memory.
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
-    # What is kept for a dashboard that nobody has open.
+    # Data that is kept for a dashboard, which nobody has open.
     "distributed.diagnostics.computations.max-history": 1,
     "distributed.admin.low-level-log-length": 100,
     "distributed.worker.profile.enabled": False,
-    # Pages of facts about a scheduler and its workers.
+    # No web pages with facts about a scheduler and its workers.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
-    # Below that, a cluster that is closed tells of each connection it gives up.
+    # At lower levels, closing a cluster logs each connection that it gives up.
     "logging.distributed": "critical",
 }
 START_SECONDS = 60.0  # for a scheduler and the connection to it; workers may come later
@@ -53,7 +53,7 @@ def started(settings: ClusterSettings, workers: dict[int, Any]) -> Iterator[tupl
         workers: what :class:`~distributed.SpecCluster` starts beside it.
 
     Raises:
-        FusionkitError: the scheduler cannot listen where it shall.
+        FusionkitError: the scheduler cannot listen where the settings say.
     """
     security = security_of(settings)
     with configured(), ExitStack() as stack:
@@ -88,7 +88,7 @@ def _cause(error: BaseException) -> str:
 def process_options(settings: ClusterSettings) -> dict[str, Any]:
     """Options of a scheduler or worker: where it listens, and the TLS options that it needs to connect.
 
-    The plain HTTP server, which cannot be left out, has no port that others could have and stays on loopback.
+    The plain HTTP server cannot be left out. It takes a free port and stays on loopback.
     """
     return {
         "dashboard": False,
@@ -100,7 +100,7 @@ def process_options(settings: ClusterSettings) -> dict[str, Any]:
 
 
 def security_of(settings: ClusterSettings) -> Security | None:
-    """The certificates; None without."""
+    """Dask's settings for the certificates; None without certificates."""
     if settings.tls_ca is None or settings.tls_cert is None or settings.tls_key is None:
         return None
     authority, certificate, key = (

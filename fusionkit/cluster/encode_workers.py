@@ -1,4 +1,4 @@
-"""A cluster for ``encode``: the device of its workers, and the map over parts that they do."""
+"""A cluster for ``encode``: the device of its workers, and the map of encoding over parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EncodeWorkers:
     """Workers that encode.
 
     Attributes:
-        device: ``cpu`` or ``cuda``, of all of them.
+        device: the device of all workers, ``cpu`` or ``cuda``.
     """
 
     cluster: Cluster
@@ -42,7 +42,7 @@ class EncodeWorkers:
 
 @contextmanager
 def open_encode_workers(settings: ClusterSettings, device: str) -> Iterator[EncodeWorkers]:
-    """Open a cluster whose workers encode on what ``--device`` says; ``auto`` is the GPUs, where workers have any.
+    """Open a cluster whose workers encode on the device of ``--device``; ``auto`` is the GPU if workers have one.
 
     Raises:
         UsageError: no such device. FusionkitError: as :func:`fusionkit.cluster.open_cluster`.
@@ -57,7 +57,7 @@ def open_encode_workers(settings: ClusterSettings, device: str) -> Iterator[Enco
 
 def _kind(cluster: Cluster, settings: ClusterSettings, device: str) -> str:
     if device != "auto":
-        return device.partition(":")[0]  # each worker sees one GPU, whatever its number
+        return device.partition(":")[0]  # each worker sees one GPU, so its number is dropped
     if settings.gpus is not None:
         return "cuda" if settings.gpus else "cpu"
     if settings.kind == "local":

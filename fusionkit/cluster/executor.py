@@ -1,4 +1,4 @@
-"""A sweep's units on the workers of a cluster, one unit a worker at a time."""
+"""A sweep's units on the workers of a cluster; each worker does one unit at a time."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from fusionkit.fit.executor.worker_pool import Executor
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 
-SHARED_SECONDS = 60.0  # that a shared file system may take to show here what another machine has written
+SHARED_SECONDS = 60.0  # a shared file system may take so long to show what another machine has written
 
 
 class ClusterExecutorFactory:
     """Makes executors for :func:`fusionkit.fit.fit`.
 
     Args:
-        note: told how many workers there are. device: where each worker trains: ``auto`` is its GPU where it has one.
+        note: called with the number of workers. device: where each worker trains; ``auto`` is its GPU if it has one.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ClusterExecutor:
         try:
             for values in future.result():
                 self._pass_on(Event(**values))
-        except CancelledError:  # the scheduler forgot it
+        except CancelledError:  # the scheduler forgot the task
             self._submit(unit, specs)
         except KilledWorker as error:
             self._on_event(Event("lost", tuple(spec.digest for spec in specs), text=str(error).splitlines()[0]))
@@ -113,7 +113,7 @@ class ClusterExecutor:
         self._on_event(event)
 
     def _await(self, digest: str) -> None:
-        """Until the record of a run is seen here, too."""
+        """Wait until the record of a run is seen here too; StoreError if it never is."""
         until = time.monotonic() + SHARED_SECONDS
         while not self._runs.has(digest):
             if time.monotonic() > until:

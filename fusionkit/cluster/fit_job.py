@@ -1,9 +1,10 @@
 """The units of ``fit`` on a worker of a cluster: the same work as in ``fit/executor/worker.py``, reported through Dask.
 
-Epochs, notes and ended runs are reported while the unit goes on, as events of the scheduler; the task returns all but
-epochs once more, so that an event that is lost loses nothing. Lost runs and runs that other processes do are only in
-its return value: a loss that is reported twice would count as two. A worker marks the unit that it trains. One that
-gets a marked unit reports its runs as lost and does not train it, so that no unit kills one worker after another.
+Epochs, notes and ended runs are reported while the unit goes on, as events of the scheduler. The task returns all
+events but epochs once more, so that nothing is missing if an event is lost. Lost runs, and runs that other processes
+do, are only in the return value: a loss that is reported twice would count as two. A worker marks the unit that it
+trains. A worker that gets a marked unit reports its runs as lost and does not train it, so that no unit kills one
+worker after another.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import CLAIMS, UNIT
 from fusionkit.specs import RunSpec
 
-ONCE = ("lost", "others")  # events after which a run is given to somebody again
+ONCE = ("lost", "others")  # returned, not sent: after these events a run is given out again
 
 
 @dataclass(frozen=True)
 class FitJob:
-    """The job that a worker receives once for all units of a sweep, and how it reports.
+    """What a worker needs for all units of a sweep, sent with each unit, and how it reports.
 
     Attributes:
         name: a unique name, under which events are reported. opening: the sweep's context, as plain values. runs: the
-            whole path of the folder.
+            absolute path of the folder.
     """
 
     name: str
@@ -47,20 +48,20 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
     """One unit in this process.
 
     Args:
-        unit: a name that no other unit has, in whatever sweep.
+        unit: a name that no other unit of any sweep has.
 
     Returns:
-        the events, but for those on epochs.
+        the events, except those on epochs.
 
     Raises:
-        FusionkitError: what stops every other run too.
+        FusionkitError: an error that stops every other run too.
     """
     mark = Path(job.runs) / CLAIMS / (name := f"{UNIT}{unit}")
     if mark.exists():
         mark.unlink(missing_ok=True)
         digests = tuple(RunSpec.from_dict(dict(values)).digest for values in specs)
         return [asdict(Event("lost", digests, text="the worker that trained it was lost"))]
-    # Locked, for another sweep on this folder clears away what nobody holds.
+    # The mark is locked, as another sweep on this folder removes files that nobody has locked.
     marking = Claims(Path(job.runs), this_process())
     events: list[dict[str, Any]] = []
     sender = EventSender(job.send)
@@ -81,7 +82,7 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
     return events
 
 
-_runners: dict[str, UnitRunner] = {}  # by the job's name: of the latest job alone
+_runners: dict[str, UnitRunner] = {}  # by the job's name; only the latest job's is kept
 
 
 def _runner(job: FitJob) -> UnitRunner:

@@ -1,4 +1,4 @@
-"""The job of one worker: a script for ``sbatch``, made from the settings alone."""
+"""The job of one worker: a script for ``sbatch``, made from the settings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fusionkit.specs import parse_bytes
 
 # Seconds after which a worker without a scheduler ends, and its job with it.
 DEATH_TIMEOUT = 60
-# A worker that gets SIGTERM, of scancel or at the walltime, would wait for its task: it is killed, as files are written
-# aside and renamed.
+# On SIGTERM, from scancel or at the walltime, a worker would wait for its task. It is killed instead, which leaves no
+# broken file: files are written aside and renamed.
 ENDING = ("worker=$!", "trap 'kill -KILL $worker' TERM INT", "wait $worker")
 EXPORTS = {
     "TOKENIZERS_PARALLELISM": "false",
@@ -26,16 +26,17 @@ TLS_ARGUMENTS = {"tls_ca": "--tls-ca-file", "tls_cert": "--tls-cert", "tls_key":
 def job_script(
     settings: ClusterSettings, name: str, address: str, gpus: int, certificates: Mapping[str, str] | None = None
 ) -> str:
-    """One process on one GPU: it ends with its job, and its job with it.
+    """The script of a job with one worker process: the process ends with its job, and the job with its process.
 
     Args:
-        name: of the job. address: the scheduler's. certificates: files by setting, in the place of the settings' own.
+        name: of the job. address: the scheduler's. gpus: 0 or 1. certificates: files by setting, instead of the
+            settings' own.
     """
     threads = settings.threads or 1
     python = settings.python or sys.executable
     worker = [
         python, "-m", "distributed.cli.dask_worker", address,
-        # A nanny would start a process anew in a job that is ended, and end one by its own count of memory.
+        # A nanny would restart the process of a job that is being ended, and end one by its own count of memory.
         "--no-nanny", "--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard",
         "--dashboard-address", "127.0.0.1:0",
         "--death-timeout", str(DEATH_TIMEOUT),
@@ -67,7 +68,7 @@ def directives(settings: ClusterSettings, name: str, gpus: int) -> list[str]:
         "gres": "gpu:1" if gpus else None,
     }
     lines = [f"#SBATCH --{option}={value}" for option, value in asked.items() if value is not None]
-    # A job that Slurm starts again by itself would be one that nobody counts; the driver replaces what is lost.
+    # A job that Slurm requeues by itself would not be counted; the driver replaces lost jobs.
     lines += ["#SBATCH --no-requeue", "#SBATCH --open-mode=append"]
     return lines + [f"#SBATCH {option}" for option in settings.directives]
 

@@ -1,6 +1,6 @@
-"""Workers on this machine: one a GPU, each seeing its own alone; without one, workers × threads = cores.
+"""Workers on this machine: one per GPU, which sees only that GPU; without GPUs, workers × threads = cores.
 
-Each is a process under a nanny, which starts another where it dies. All end with this process, however that ends.
+Each worker is a process under a nanny, which replaces it if it dies. All end with this process, however it ends.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LocalCluster:
         return "no worker process of this machine stays alive"
 
     def kill(self) -> None:
-        """End all workers at once, whatever they are at: their work is kept or given up."""
+        """Kill all workers at once: finished work is kept already, the rest is given up."""
         for nanny in self._started.workers.values():
             nanny.auto_restart = False
             if nanny.pid is not None:
@@ -57,7 +57,7 @@ def open_local(settings: ClusterSettings) -> Iterator[LocalCluster]:
     """Start a scheduler in this process, and its workers.
 
     Raises:
-        UsageError: more workers than GPUs. FusionkitError: the scheduler cannot listen where it shall.
+        UsageError: more workers than GPUs. FusionkitError: the scheduler cannot listen where the settings say.
     """
     with (
         tempfile.TemporaryDirectory(prefix="fusionkit-workers-") as folder,
@@ -80,17 +80,17 @@ def open_local(settings: ClusterSettings) -> Iterator[LocalCluster]:
             try:
                 yield cluster
             finally:
-                cluster.kill()  # nobody waits for them to say goodbye
+                cluster.kill()  # there is no need to wait until they end by themselves
 
 
 def environments_of(settings: ClusterSettings, found: list[str]) -> list[dict[str, str]]:
-    """The variables of each worker.
+    """The environment variables of each worker.
 
     Args:
         found: the GPUs that this process may use, as CUDA names them.
 
     Raises:
-        UsageError: more workers than GPUs where each is to have one.
+        UsageError: more workers than GPUs, where each worker is to have one.
     """
     pinned = found if settings.gpus != 0 else []
     if (pinned or settings.gpus == 1) and (settings.workers or 1) > len(pinned):
@@ -109,7 +109,7 @@ def environments_of(settings: ClusterSettings, found: list[str]) -> list[dict[st
 
 
 def _threads(count: int) -> dict[str, str]:
-    """For libraries that read them when they are loaded; tasks set torch's own."""
+    """Thread counts for libraries that read them when they are loaded; tasks set torch's own count."""
     return {**{f"{name}_NUM_THREADS": str(count) for name in ("OMP", "MKL")}, "TOKENIZERS_PARALLELISM": "false"}
 
 

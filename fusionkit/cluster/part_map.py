@@ -1,4 +1,4 @@
-"""``encode``'s parts over a cluster: this process plans, holds the lock and commits, workers write parts."""
+"""``encode``'s parts over a cluster: this process plans, holds the lock and commits; workers write the parts."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ def cluster_parts(
     """The map over parts for :func:`fusionkit.encode.encode`.
 
     Args:
-        encoder: what workers load, too. stop: asked several times a second; True ends the work at once.
-        note: told of the pace and of the workers.
+        encoder: workers load it too. stop: called several times a second; True ends the work at once.
+        note: called with the pace and the number of workers.
 
     Raises:
-        FusionkitError: when all others are done, for parts that failed three times, of the class of the first error;
-            at once where no part could be done.
+        FusionkitError: some parts failed three times. It is raised when all others are done, with the class of the
+            first error, or at once if no part could be done.
+        StoppedError: ``stop`` returned True.
     """
 
     def run(store: Place, plan: dict[str, Any], parts: list[Part], watch: EncodeProgress) -> Iterator[PartRecord]:
@@ -88,7 +89,7 @@ def cluster_parts(
                 began = time.monotonic()
             watch.advance(record.tokens)
             yield record
-        clear_leftovers(store)  # of workers that died in the middle of a file
+        clear_leftovers(store)  # of workers that died while they wrote a file
         if aside:
             raise _failed(store, aside, len(parts))
 
@@ -101,7 +102,9 @@ def name_of(part: Part) -> str:
 
 
 def _would_meet_all(error: Exception) -> bool:
-    """Errors that each other part would meet: a full disk (a plain FusionkitError), a silent place, an unfit worker."""
+    """Whether an error would meet all other parts too: wrong usage, a full disk (a plain FusionkitError), a place that
+    does not answer, an unfit worker.
+    """
     return isinstance(error, (UsageError, UnfitWorkerError, UnansweredError)) or type(error) is FusionkitError
 
 

@@ -1,4 +1,4 @@
-"""One way to use a cluster, whatever starts its workers; and counting the workers."""
+"""The interface of a cluster, whatever starts its workers; and counting the workers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LOOK_SECONDS = 1.0  # between two questions to a scheduler
 
 
 class WorkerCount:
-    """The workers of a scheduler, told apart by their addresses, which no two workers ever share.
+    """Counts the workers of a scheduler by their addresses, which no two workers ever share.
 
     Attributes:
-        up: workers at the last look. lost: those that were there once and no more.
+        up: the number of workers at the last look. lost: the number that have disappeared so far.
     """
 
     def __init__(self, client: Client) -> None:
@@ -27,10 +27,10 @@ class WorkerCount:
         self.up = self.lost = 0
 
     def look(self) -> bool:
-        """Ask the scheduler, at most once in :data:`LOOK_SECONDS`; whether it was asked."""
+        """Ask the scheduler, at most once per :data:`LOOK_SECONDS`; returns whether it was asked."""
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return False
-        with contextlib.suppress(OSError, ValueError):  # the scheduler is gone: told of by whoever waits for tasks
+        with contextlib.suppress(OSError, ValueError):  # the scheduler is gone: waiting for tasks reports it
             now = set(self._client.nthreads())  # type: ignore[no-untyped-call]
             self.lost += len(self._known - now)
             self._known, self.up = now, len(now)
@@ -54,10 +54,10 @@ class Cluster(Protocol):
         ...
 
     def heal(self) -> None:
-        """Count the workers, and bring lost ones back; called now and then while work is waited for."""
+        """Count the workers, and replace lost ones; called now and then while work is waited for."""
 
     def explain(self) -> str | None:
-        """Why workers do not come, where that is known: the end of a job's log."""
+        """Why there are no workers, if that is known; like the end of a job's log."""
         ...
 
 

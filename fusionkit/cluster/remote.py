@@ -1,4 +1,4 @@
-"""Workers of a scheduler that runs already, ``dask scheduler`` or any other: who started them heals them."""
+"""Workers of a scheduler that runs already, ``dask scheduler`` or any other. Its owner replaces lost workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RemoteCluster:
 
     @property
     def workers(self) -> int:
-        """The number of workers that the user gave, or of those that have connected."""
+        """The number of workers that the user gave, else of those that are connected; at least 1."""
         return max(self._wanted or self.count.up, 1)
 
     def heal(self) -> None:

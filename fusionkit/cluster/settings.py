@@ -5,8 +5,8 @@
     walltime: "04:00:00"
     environment: [module load cuda]
 
-The same fields may stand below ``cluster:`` in a file of something else. A scheduler listens on loopback unless told
-otherwise, and under TLS unless ``public`` says so (:mod:`fusionkit.cluster.certificates`).
+The same fields may stand below ``cluster:`` in another file. By default a scheduler listens on loopback, and with TLS
+unless ``public`` is set (:mod:`fusionkit.cluster.certificates`).
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ class ClusterSettings:
 
     Attributes:
         kind: ``local``, ``slurm``, or the address of a scheduler that runs already, ``tcp://…`` or ``tls://…``.
-        workers: so many processes; None is one a GPU or, without one, as many as fill the cores; of slurm it is 1.
-        threads: CPU threads of a worker; None is 1, or the cores of each worker where their number is given.
+        workers: the number of processes; None is one per GPU or, without GPUs, as many as fill the cores; with slurm 1.
+        threads: CPU threads of a worker; None is 1. Local workers, with GPUs or a given number of workers, have
+            cores / workers; ``fit`` trains with 1.
         partition, account, walltime: of the jobs, as ``sbatch`` takes them.
         directives: further options of ``sbatch``, like ``--qos=short``.
-        gpus: of a worker, 0 or 1; None takes what the machine has.
-        memory: of a worker's job, like ``16GB``.
-        environment: lines of shell that run before a worker starts.
+        gpus: GPUs per worker, 0 or 1; None is 1 where there are GPUs.
+        memory: memory of a worker's job, like ``16GB``.
+        environment: shell commands that run before a worker starts.
         python: the interpreter that starts workers; None is this one.
         log_folder: where the jobs' output goes.
         start_timeout: seconds without any worker after which the work is given up.
         interface, host: the network device, or the address, that the scheduler listens on.
-        public: a plain scheduler, without TLS: whoever reaches it can run code as its owner.
-        tls_ca, tls_cert, tls_key: PEM files of the authority, and of scheduler, workers and client; without them a key
-            is made for the time that the cluster is there.
+        public: a scheduler without TLS: whoever reaches it can run code as its owner.
+        tls_ca, tls_cert, tls_key: PEM files of the authority, and of scheduler, workers and client; without them a
+            temporary key is made for the cluster.
 
     Raises:
         UsageError: a value out of range, or settings that do not fit together.
@@ -124,7 +125,7 @@ class ClusterSettings:
 
     @property
     def tls(self) -> bool:
-        """Whether everything that goes over the network is encrypted, and both ends known."""
+        """Whether all connections are encrypted and both ends are authenticated."""
         return self.tls_ca is not None
 
     @property
@@ -134,7 +135,7 @@ class ClusterSettings:
 
 
 def _has_port(address: str) -> bool:
-    """Whether an address names a host and a port: Dask waits for a minute for one without."""
+    """Whether an address has a host and a port; without them Dask would wait for a minute."""
     try:
         parts = urlsplit(address)
         return bool(parts.hostname and parts.port)
@@ -156,7 +157,7 @@ def settings_of(values: Mapping[str, Any], path: str | Path | None = None) -> Cl
     """Settings from plain values, as YAML or the command line gives them.
 
     Raises:
-        UsageError: a misspelt key, with the nearest; a value of another kind, or out of range.
+        UsageError: a misspelt key (the message has the nearest one); a value of another kind, or out of range.
     """
     fields = {field.name: field for field in dataclasses.fields(ClusterSettings)}
     read: dict[str, Any] = {}
@@ -174,7 +175,7 @@ def settings_of(values: Mapping[str, Any], path: str | Path | None = None) -> Cl
 
 
 def _value(name: str, kind: str, value: Any) -> Any:
-    """A value as its field takes it; texts are read, so that quotes in YAML change nothing."""
+    """A value as its field takes it; texts are parsed, so that quotes in YAML change nothing."""
     if kind.startswith("tuple"):
         lines = value if isinstance(value, list) else [value]
         if not all(isinstance(line, str) for line in lines):

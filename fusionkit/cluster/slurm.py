@@ -1,7 +1,7 @@
-"""Workers as Slurm jobs: a scheduler in this process, and one job a worker.
+"""Workers as Slurm jobs: a scheduler in this process, and one job per worker.
 
 ``sbatch`` is called directly, not through dask-jobqueue 0.9.0: there a refused job is a traceback in a log while the
-client waits, a path with a space breaks the job's script, and what is lost comes back by side effects of timeouts.
+client waits, a path with a space breaks the job's script, and lost workers return only as a side effect of timeouts.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from fusionkit.errors import FusionkitError, StoppedError
 from fusionkit.io.files import disk_errors
 from fusionkit.plural import counted
 
-FIRST_LOOK, LAST_LOOK = 1.0, 30.0  # seconds between two questions to Slurm: twice as many while nothing changes
-STARTS = 3  # jobs that may end, one after another, before they are workers; none where there never was a worker
-DISCONNECTED = 30.0  # seconds that a job may run without being the worker that it was
+FIRST_LOOK, LAST_LOOK = 1.0, 30.0  # seconds between two questions to Slurm: doubled while nothing changes
+STARTS = 3  # jobs in a row that end before they are workers, after which to give up; 1 if there never was a worker
+DISCONNECTED = 30.0  # seconds after which a job is cancelled that runs, but whose worker has disconnected
 LOG_BYTES, LOG_LINES = 4000, 12
 GONE_SECONDS = 10.0
-# Reasons that no waiting mends.
+# Slurm's reasons for which a job would wait forever.
 HOPELESS = {
     "PartitionConfig", "PartitionTimeLimit", "PartitionNodeLimit", "BadConstraints", "AccountNotAllowed",
     "QOSNotAllowed", "InvalidAccount", "InvalidQOS", "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit",
@@ -41,22 +41,22 @@ class SlurmCluster:
     """See :class:`fusionkit.cluster.protocol.Cluster`.
 
     Args:
-        scheduler: of this process. name: shared by all its jobs and by no other job.
+        scheduler: in this process. name: of all jobs of this cluster, and of no other job.
     """
 
     def __init__(self, client: Client, scheduler: Scheduler, settings: ClusterSettings, name: str, script: str) -> None:
         self.client, self.count, self.workers = client, WorkerCount(client), settings.workers or 1
         self._scheduler, self._settings, self._name, self._script = scheduler, settings, name, script
         self._jobs: set[int] = set()  # submitted, and not known to have ended
-        self._arrived: dict[int, float] = {}  # of these, those that were workers: when they were last seen
+        self._arrived: dict[int, float] = {}  # jobs of these that became workers: when each was last seen
         self._came = False  # whether any job ever was a worker
-        self._dead_starts: list[int] = []  # ended before they were workers, since the last that became one
-        self._waiting: slurm_commands.JobState | None = None  # the last job that was seen to wait
+        self._dead_starts: list[int] = []  # jobs that ended before they were workers, since the last that became one
+        self._waiting: slurm_commands.JobState | None = None  # a job that waited at the last look
         self._hopeless: set[int] = set()
         self._pause, self._next_look = FIRST_LOOK, 0.0
 
     def start(self) -> None:
-        """A job for every worker.
+        """Submit a job for every worker that has none.
 
         Raises:
             UsageError: Slurm refuses one.
@@ -68,7 +68,7 @@ class SlurmCluster:
         """See the protocol.
 
         Raises:
-            FusionkitError: jobs end before they are workers, or wait for what never comes; with the job's log or
+            FusionkitError: jobs end before they are workers, or would wait forever; the message has the job's log or
                 Slurm's reason.
         """
         if not self.count.look():
@@ -87,14 +87,14 @@ class SlurmCluster:
         running = {number for number, job in found.items() if job.state != "COMPLETING"}
         self._waiting = next((job for job in found.values() if job.state == "PENDING"), None)
         before, self._hopeless = self._hopeless, {n for n, job in found.items() if job.reason in HOPELESS}
-        if before & self._hopeless:  # said twice: a fresh job's reason may be anything
+        if before & self._hopeless:  # seen twice: the first reason of a new job may be wrong
             raise self._failed("a job waits for what never comes")
         if stuck := {n for n in running & self._arrived.keys() - here if now - self._arrived[n] > DISCONNECTED}:
             slurm_commands.cancel(self._name, tuple(stuck))
         self._replace((self._jobs - running) | stuck, here)
 
     def _replace(self, ended: set[int], here: set[int]) -> None:
-        """New jobs for those that have ended: at once for lost workers, ever later for jobs that never were any."""
+        """Submit new jobs for ended ones: at once for lost workers, ever later for jobs that never became workers."""
         dead = sorted(ended - self._arrived.keys())
         self._dead_starts += dead
         self._jobs -= ended
@@ -111,7 +111,7 @@ class SlurmCluster:
         except FusionkitError:
             if not (here or self._jobs):
                 raise
-            # Those who are there go on; it is tried again at the next look.
+            # The other workers go on; the jobs are submitted at the next look.
 
     def explain(self) -> str | None:
         """The end of the log of the last job that failed to start, or why jobs wait."""
@@ -125,7 +125,7 @@ class SlurmCluster:
         return None
 
     def cancel(self) -> None:
-        """Cancel all jobs, and wait until Slurm has ended them."""
+        """Cancel all jobs, and wait up to :data:`GONE_SECONDS` until Slurm has ended them."""
         with contextlib.suppress(FusionkitError):
             slurm_commands.cancel(self._name)
             end = time.monotonic() + GONE_SECONDS
@@ -147,7 +147,7 @@ class SlurmCluster:
 
 @contextmanager
 def open_slurm(settings: ClusterSettings) -> Iterator[SlurmCluster]:
-    """A scheduler here, and a job a worker; leaving the block ends all of them.
+    """Start a scheduler in this process, and one job per worker; leaving the block ends all of them.
 
     Raises:
         UsageError: there is no Slurm, or it refuses the job. FusionkitError: the log folder cannot be made.
@@ -164,7 +164,7 @@ def open_slurm(settings: ClusterSettings) -> Iterator[SlurmCluster]:
             cluster.start()
             yield cluster
         finally:
-            cluster.cancel()  # before all else: their work is kept or given up
+            cluster.cancel()  # first of all: finished work is kept already, the rest is given up
 
 
 def printed_job(settings: ClusterSettings) -> str:

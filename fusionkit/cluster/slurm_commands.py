@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
 
-SECONDS = 60  # for one answer; a busy controller takes some
-# Variables that Slurm sets in a job: sbatch hands them on, and the job of a worker must not take them for its own.
+SECONDS = 60  # for one answer; a busy controller is slow
+# Variables that Slurm sets in a job. sbatch passes them on, but a worker's job must not take them for its own.
 OF_A_JOB = ("SLURM_", "SLURMD_", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES")
 OF_A_SITE = ("SLURM_CONF", "SLURM_CLUSTERS")
 
@@ -29,7 +29,7 @@ def submit(script: str) -> int:
         its number.
 
     Raises:
-        UsageError: Slurm refuses it; in sbatch's own words. FusionkitError: there is no answer.
+        UsageError: Slurm refuses it; the message has sbatch's own words. FusionkitError: there is no answer.
     """
     done = _run(["sbatch", "--parsable"], script)
     if done.returncode or not (number := done.stdout.strip().partition(";")[0]).isdecimal():
@@ -57,7 +57,7 @@ def active(name: str) -> dict[int, JobState] | None:
 
 
 def cancel(name: str, numbers: tuple[int, ...] = ()) -> None:
-    """End all jobs of this name, or of them those with these numbers; those that have ended already count as ended."""
+    """End all jobs of this name, or only those with these numbers; jobs that have ended already are no error."""
     _run(["scancel", f"--name={name}", *map(str, numbers)])
 
 
@@ -78,7 +78,7 @@ def _run(command: list[str], given: str | None = None) -> subprocess.CompletedPr
     try:
         return subprocess.run(
             command, input=given, text=True, capture_output=True, timeout=SECONDS, env=outside_of_jobs(os.environ),
-            start_new_session=True,  # Ctrl-C is for us, and we need the answer
+            start_new_session=True,  # Ctrl-C must not end this call: its answer is needed
         )  # fmt: skip
     except FileNotFoundError as error:
         raise UsageError(
@@ -94,5 +94,5 @@ def _run(command: list[str], given: str | None = None) -> subprocess.CompletedPr
 
 
 def _words(said: str) -> str:
-    """Without the program's name before each line."""
+    """The lines that sbatch wrote, without its name before each."""
     return "; ".join(line.removeprefix("sbatch: ").removeprefix("error: ") for line in said.strip().splitlines())

@@ -27,12 +27,12 @@ class SubmittedTasks(Generic[Item]):
         return len(self._tasks)
 
     def submit(self, item: Item, function: Callable[..., Any], *arguments: Any) -> None:
-        """One more task, which is done whether or not another like it was.
+        """Submit a task, which is done even if an equal task was done before.
 
         Raises:
             FusionkitError: the scheduler is gone.
         """
-        # What stands before the first number is the group that Dask keeps count of: one for all.
+        # Dask keeps a count per group of keys, named by the text before the first number: one group for all tasks.
         name = f"task-{uuid.uuid4().int}"
         try:
             future = self._client.submit(function, *arguments, key=name, pure=False)
@@ -42,11 +42,11 @@ class SubmittedTasks(Generic[Item]):
         future.add_done_callback(lambda _: self._ended.put(name))  # type: ignore[no-untyped-call]
 
     def wake(self) -> None:
-        """Let :meth:`ended` wait no longer."""
+        """Make :meth:`ended` return at once."""
         self._ended.put("")
 
     def ended(self, seconds: float) -> list[tuple[Item, Future[Any]]]:
-        """The tasks that have ended since the last call; the caller releases them; waits so long for the first."""
+        """The tasks that ended since the last call, after up to ``seconds`` for the first; the caller releases them."""
         names = []
         try:
             names.append(self._ended.get(timeout=seconds))

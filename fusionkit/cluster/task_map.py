@@ -1,4 +1,4 @@
-"""One function over many items by workers that may die: a window of tasks, each gathered and released as it ends.
+"""Map one function over many items with workers that may die: a window of tasks, each gathered and released as it ends.
 
 The scheduler holds only the tasks of the window, so its memory does not grow with the number of items. A task whose
 worker dies is done again by another worker, without a message; a task whose function raises is tried again, and set
@@ -24,15 +24,15 @@ from fusionkit.errors import FusionkitError
 Item = TypeVar("Item")
 Record = TypeVar("Record")
 ATTEMPTS = 3  # how often a function may raise for one item
-AHEAD = 3  # tasks a worker that the scheduler knows of: one at work, one that waits there, one on its way
+AHEAD = 3  # tasks per worker in the window: one that runs, one that waits at the worker, one on its way
 LEAST = 8
 TICK_SECONDS = 0.2
-GIVE_UP = 3  # items set aside before one is done: what fails is not the items
+GIVE_UP = 3  # items that fail before any is done: then the items are not at fault
 
 
 @dataclass(frozen=True)
 class FailedItem(Generic[Item]):
-    """An item that was given up, with the last error; ``attempts``: how often it was tried."""
+    """An item that was given up, with its last error; ``attempts``: how often it was tried."""
 
     item: Item
     error: Exception
@@ -54,11 +54,12 @@ def each_done(
     Args:
         function: of an installed package, or pickled by value. on_aside: called as soon as an item is set aside.
         tick: called several times a second; what it raises ends the work.
-        hopeless: errors that would meet every item: raised where others are set aside.
-        start_timeout: seconds without any worker.
+        hopeless: whether every item would meet an error. Such an error is raised instead of setting its item aside.
+        start_timeout: the most seconds without any worker.
 
     Raises:
-        FusionkitError: no worker came in time, or the scheduler is gone. Others: from ``tick``, or hopeless.
+        FusionkitError: there was no worker for too long, or the scheduler is gone. Others: from ``tick``; hopeless
+            errors; the last error if :data:`GIVE_UP` items fail before any is done.
     """
     tasks: SubmittedTasks[tuple[Item, int]] = SubmittedTasks(cluster.client)
     first, again = ((item, 1) for item in items), deque[tuple[Item, int]]()
@@ -73,7 +74,7 @@ def each_done(
             for (item, attempt), future in tasks.ended(TICK_SECONDS):
                 try:
                     record: Record = future.result()
-                except CancelledError:  # the scheduler forgot it; it was not at fault
+                except CancelledError:  # the scheduler forgot the task; the item was not at fault
                     tasks.submit((item, attempt), function, item)
                 except Exception as error:
                     if attempt < ATTEMPTS and not isinstance(error, KilledWorker):
@@ -99,14 +100,14 @@ class WorkerGrace:
     """The time for which a cluster may be without workers.
 
     Args:
-        seconds: without any of them.
+        seconds: the most without any worker.
     """
 
     def __init__(self, cluster: Cluster, seconds: float) -> None:
         self._cluster, self._seconds, self._seen = cluster, seconds, time.monotonic()
 
     def refuse_silence(self) -> None:
-        """Raise where no worker has been there for too long."""
+        """Raise FusionkitError if there was no worker for too long, or the scheduler is gone."""
         cluster = self._cluster
         if cluster.client.status not in ("running", "connecting"):
             raise gone(cluster.client)

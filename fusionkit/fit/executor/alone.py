@@ -1,13 +1,13 @@
-"""What a run costs by itself: one like it trains alone for a few epochs over a part of the data, and is counted up.
+"""What a run costs by itself: a run like it trains alone for a few epochs on part of the data, and its cost is scaled.
 
     seconds = s + e t + c v + n v / n_v
 
-Symbols: s the seconds before the first epoch, reading included; t those of an epoch's steps and e the epochs that were
-trained, of which the last may be a part; v those of scoring n_v validation examples and c how often they were scored;
-n the examples that are scored at the end. t and v are medians over the epochs that were measured.
+Symbols: s seconds pass before the first epoch, reading included. An epoch's steps take t seconds, and e epochs are
+trained, the last perhaps in part. Scoring the n_v validation examples takes v seconds and is done c times. n examples
+are scored at the end. t and v are medians over the measured epochs.
 
-On a CPU, with one thread a run, seconds are the processor's: what else runs on the machine does not count. On a GPU, or
-with several threads, they are those of the clock on the wall.
+On a CPU with one thread, seconds are CPU time, which other processes do not change. On a GPU, or with several threads,
+they are wall-clock time.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from fusionkit.fit.train.schedule import length_of
 from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.specs import RunSpec
 
-SECONDS = 0.3  # of all epochs of a sample, as counted
+SECONDS = 0.3  # counted seconds of all epochs of a sample
 EPOCHS, MOST_EPOCHS = 6, 12  # of a sample; the first two are not counted, and every second one is scored
-# What a run's cost does not depend on, beside what a sample leaves out.
+# Options that a run's cost does not depend on, besides those of PLAIN.
 ANY: dict[str, Any] = {"data_seed": 0, "init_seed": 0, "warmup": 0.0, "schedule": "linear", "weight_decay": 0.0}
 
 
 @dataclass(frozen=True)
 class CostAlone:
-    """What runs of one kind cost by themselves.
+    """What a run of one kind costs by itself.
 
     Attributes:
-        start, steps, scoring: seconds before the first epoch, of an epoch's steps, of scoring what is watched.
-        scored_each: how many examples those are.
-        training_flops, prediction_flops: floating-point operations of an example, forward and backward, and forward.
-        peak_memory: bytes of tensors that a step holds at most: minibatch, weights, moments, gradients and what lies
-            between; not the examples that are held in memory.
+        start, steps, scoring: seconds before the first epoch, of an epoch's steps, and of scoring the watched examples.
+        scored_each: the number of watched validation examples.
+        training_flops, prediction_flops: floating-point operations per example: forward and backward; forward only.
+        peak_memory: the most bytes of tensors that a step holds: minibatch, weights, moments, gradients and
+            intermediate results; not the examples that are held in memory.
     """
 
     start: float
@@ -63,7 +63,7 @@ class CostAlone:
     peak_memory: int
 
     def seconds(self, epochs: float, scorings: int, scored_at_the_end: int) -> float:
-        """Of a whole run."""
+        """Seconds of a whole run."""
         each = self.scoring / max(self.scored_each, 1)
         return self.start + epochs * self.steps + scorings * self.scoring + scored_at_the_end * each
 
@@ -75,7 +75,7 @@ class CostsAlone:
         self._context, self._count = context, CostModel(context)
 
     def of(self, spec: RunSpec) -> CostAlone:
-        """Measured at the first run of a kind; errors are those of memory that runs out."""
+        """The cost of a run, measured at the first run of its kind; raises if memory runs out."""
         learned, watched = self._count.learned(spec), self._count.watched(spec)
         kind = replace(spec, epochs=1, validate_every=2, **PLAIN, **ANY)
         known: dict[Any, CostAlone] = self._context.costs
@@ -100,7 +100,7 @@ class CostsAlone:
         }
 
     def _measured(self, spec: RunSpec, learned: int, watched: int) -> CostAlone:
-        """Of a plain spec; its sample takes part of its examples, or more epochs."""
+        """The cost of a kind, measured on part of its examples, or for more epochs where an epoch is short."""
         data, layers = self._context.data(spec), self._context.positions(spec)
         counted = self._count.products_over(spec, learned, watched / 2) / RATE
         share = min(SECONDS / EPOCHS / counted, 1.0)
@@ -140,7 +140,7 @@ class CostsAlone:
         )
 
     def _counted(self, spec: RunSpec, part: TaskData) -> tuple[int, int, int]:
-        """Operations of a training and of a predicted example, and the bytes of a step."""
+        """Operations per trained and per predicted example, and the peak bytes of a step."""
         layers, count = self._context.positions(spec), min(len(part.train), spec.batch_size)
         labels = {name: each.labels for name, each in part.parts.items()}
         classes = {name: len(known) for name, known in labels.items()}
@@ -159,7 +159,7 @@ class CostsAlone:
 
 
 def clock_of(device: torch.device) -> Callable[[], float]:
-    """What gives the seconds of a run by itself."""
+    """The clock for a run by itself: CPU time on a CPU with one thread, else wall-clock time."""
     return time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
 
 

@@ -1,6 +1,7 @@
-"""What runs read: a store or a mix, its task data loaded once for all runs that share it, runs to start from.
+"""What runs read: a store or a mix, task data that is loaded once for all runs that share it, and runs to start from.
 
-Another process opens the same from an :data:`Opening`: addresses, shares and folders as plain values, no tensors.
+Another process opens the same context from an :data:`Opening`: addresses, shares and folders as plain values, no
+tensors.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ class SweepContext:
     """What the runs of one sweep read.
 
     Args:
-        starts: the finished runs that the specs begin from. draws: ids of examples by their digest, which specs name.
-        sharers: how many processes, this one among them, do the sweep's work in one memory. halving: whether the
-            worse settings stop early. save_every: how often runs that train through the encoder keep their state.
+        starts: the finished runs that the specs start from. draws: ids of examples by their digest, which specs name.
+        sharers: the number of processes, this one included, that the free memory is divided among. halving: whether
+            the worse settings stop early. save_every: how often runs that train through the encoder save their state.
 
     Attributes:
-        seconds: how long the loading of task data has taken. costs: what kinds of runs cost by themselves, by kind.
+        seconds: how long the loading of task data has taken. costs: what runs cost by themselves, by kind.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class SweepContext:
         self._learned: dict[tuple[Any, ...], int] = {}
 
     def data(self, spec: RunSpec) -> TaskData:
-        """The splits that a run is trained and judged on; errors as the loading of its task."""
+        """The splits that a run is trained and scored on; errors are those of loading its task."""
         if (key := data_key(spec)) not in self._data:
             if spec.mdl is not None:
                 self._data[key] = coded_data(spec, self.data(replace(spec, mdl=None)))
@@ -94,7 +95,7 @@ class SweepContext:
         return self._learned[key]
 
     def start(self, spec: RunSpec) -> WarmStart | None:
-        """The run that this one begins with; UsageError if it was not given."""
+        """The finished run that this one starts from, if any; UsageError if it was not given."""
         if spec.init_from is None:
             return None
         if spec.init_from not in self.starts:
@@ -115,11 +116,11 @@ class SweepContext:
         on_step: OnStep | None = None,
         state: Callable[[RunSpec], StateFile] | None = None,
     ) -> Iterator[Ended]:
-        """The runs of a unit, each as it ends.
+        """Train the runs of a unit, and yield each as it ends.
 
         Args:
-            data: other splits than :meth:`data`. tell: for notes. on_step, state: of a run that trains through the
-                encoder, what is told of its steps and where its state is kept.
+            data: splits to use instead of :meth:`data`. tell: called with notes. on_step, state: for a run that trains
+                through the encoder: called with its steps; gives the file where its state is saved.
         """
         data, start = data or self.data(specs[0]), self.starts
         if specs[0].is_alone:
@@ -130,7 +131,7 @@ class SweepContext:
         return train_unit(specs, data, self.positions, hidden, on_epoch, start, tell, sharers, self.device, halving)
 
     def load(self, spec: RunSpec) -> TaskData:
-        """The splits with all rows of the store, where :meth:`data` may have means of them; read anew each time."""
+        """The splits with all rows of the store (:meth:`data` may have their means), read anew at each call."""
         if not isinstance(self.store, Store):
             return self.store.load(spec)
         if len(parts_of(spec)) > 1:
@@ -145,13 +146,13 @@ def _say_nothing(spec: RunSpec, step: TunedStep) -> None:
 
 
 def opening_of(context: SweepContext) -> Opening | None:
-    """How another process opens the same context; None where its stores or runs are not at the places they name.
+    """How another process opens the same context; None if a store or run is not at the place that it names.
 
     Returns:
-        ``parts``: addresses of stores, each with the share that is trained on; ``tasks``: of several, each over a store
-        by its digest; ``evaluate_on``: addresses, none for a
-        store that is no mix; ``starts``: folders of finished runs; ``draws``, ``sharers``, ``device``, ``halving``: as
-        of :class:`SweepContext`.
+        ``parts``: addresses of stores, each with the share that is trained on; ``tasks``: the choices of each of
+        several tasks, with the digest of its store; ``evaluate_on``: addresses, empty unless the store is a mix;
+        ``starts``: folders of finished runs; ``draws``, ``sharers``, ``device``, ``halving``, ``save_every``: as in
+        :class:`SweepContext`.
     """
     store = context.store
     folders = [start.run.folder for start in context.starts.values()]
@@ -173,9 +174,9 @@ def opening_of(context: SweepContext) -> Opening | None:
 
 
 def open_context(opening: Opening) -> SweepContext:
-    """The context, opened anew; errors as those of stores, mixes and runs, and of a device that is not there."""
+    """Open a context; errors are those of stores, mixes and runs, and of a device that is not there."""
     starts, device = open_starts(opening["starts"]), device_of(opening["device"])
-    # What a run needs of a store that is only planned was checked before.
+    # A store may be only planned: what runs need of it was checked before.
     parts = [Share(open_planned(place), part) for place, part in opening["parts"]]
     evaluation_stores = [open_planned(place) for place in opening["evaluate_on"]]
     store: Stores = Mix(parts, evaluation_stores) if evaluation_stores else parts[0].store
@@ -187,7 +188,7 @@ def open_context(opening: Opening) -> SweepContext:
 
 
 def address(place: Place) -> str:
-    """A place as :func:`fusionkit.io.places.place_of` reads it, from whatever folder."""
+    """A place as a text that :func:`fusionkit.io.places.place_of` reads alike from any working directory."""
     return str(place.resolve()) if isinstance(place, Path) else str(place)
 
 

@@ -1,12 +1,13 @@
-"""What runs cost, by counting: the seconds of their products and the bytes of their weights.
+"""The counted cost of runs: the seconds of their products and the bytes of their weights.
 
     products = 2 (P_f + z) (3 n_f + v_f) + 2 P_h (3 n_h + v_h)          multiplications and additions of an epoch
     seconds  = (e · products + what is scored at the end) / RATE        bytes = Σ_runs 4 P · COPIES, and what is held
 
-Symbols: P_f and P_h the fusion's and the head's numbers, frozen ones too, z those of a row's states; n_f and v_f the
-rows of training and validation that the fusion reads, n_h and v_h those that the head does: each number is multiplied
-with each row once on the way forward and twice on the way back; e epochs; P what a run learns. Of a run that trains
-through the encoder the encoder's products are counted alone, 12 d² for a sub-token in each layer that runs.
+Symbols: P_f and P_h are the numbers of weights of the fusion and the head, frozen ones included, and z the numbers in
+a row's states. The fusion reads n_f rows of training and v_f of validation, the head n_h and v_h: each weight is
+multiplied with each row once in the forward pass and twice in the backward pass. e: epochs; P: weights that a run
+trains. For a run that trains through the encoder, only the encoder's products are counted: 2 · 12 d² per sub-token and
+layer that runs, with d the hidden size.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from fusionkit.machine.memory import KEPT_BYTES, resident
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import parts_of
 
-# Products a second of one core: the median of 13 sweeps on the machine that this was measured on (11 to 74).
+# Products per second on one core: the median of 13 sweeps on one machine (range 11e9 to 74e9).
 RATE = 25e9
-COPIES = 8  # weights, gradients, moments, the best epoch's, one in bfloat16, one that is written
+COPIES = 8  # of weights: themselves, gradients, moments, the best epoch's, one in bfloat16, one that is written
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Examples of a data set: to learn from, to choose the epoch by, to score at the end."""
+    """The numbers of examples of a data set: to train on, to choose the epoch by, to score at the end."""
 
     train: int
     validation: int
@@ -47,7 +48,7 @@ class Sizes:
 
 
 class CostModel:
-    """Counts what the runs of one sweep cost; ``sizes`` are the data's, where the context holds a sample of it."""
+    """Counts what the runs of one sweep cost; ``sizes``: of the whole data, where the context holds a sample of it."""
 
     def __init__(self, context: SweepContext, sizes: Sizes | None = None) -> None:
         self.context, self._sizes = context, sizes
@@ -65,17 +66,17 @@ class CostModel:
         return min(spec.shots * self.context.data(spec).classes, self._sizes.train)
 
     def an_epoch(self, spec: RunSpec) -> int:
-        """Examples of an epoch's steps: all that a run learns from, unless its ``steps_per_epoch`` says otherwise."""
+        """Examples in an epoch's steps: all that a run learns from, unless it has ``steps_per_epoch``."""
         return self.learned(spec) if spec.steps_per_epoch is None else spec.steps_per_epoch * spec.batch_size
 
     def watched(self, spec: RunSpec) -> int:
-        """Validation examples that are scored at once; of several tasks ``validate_on`` is each one's."""
+        """Validation examples that are scored each time; with several tasks ``validate_on`` counts for each of them."""
         count = self._all_sizes(spec).validation
         limit = spec.validate_on and spec.validate_on * (len(self.context.data(spec).parts) if spec.is_multi else 1)
         return min(limit or count, count)
 
     def epochs(self, spec: RunSpec) -> int:
-        """Epochs that a run begins, where nothing stops it earlier."""
+        """Epochs that a run begins if nothing stops it earlier."""
         return length_of(spec, self.learned(spec)).epochs
 
     def trained(self, spec: RunSpec) -> float:
@@ -84,11 +85,11 @@ class CostModel:
         return length.steps / length.epoch
 
     def products(self, spec: RunSpec) -> float:
-        """Of an epoch."""
+        """Multiplications and additions of one epoch, validation included."""
         return self.products_over(spec, self.an_epoch(spec), self.watched(spec) / spec.validate_every)
 
     def products_over(self, spec: RunSpec, learned: int, scored: float) -> float:
-        """Of an epoch that learns from so many examples and scores so many."""
+        """Multiplications and additions of an epoch that trains on ``learned`` examples and scores ``scored``."""
         data, shape = self.context.data(spec), self._shape(spec)
         if not spec.is_frozen:
             return self._encoder_products(spec.from_layer or 0) * (3.0 * learned + scored)
@@ -101,18 +102,18 @@ class CostModel:
         return 2.0 * total
 
     def seconds(self, spec: RunSpec) -> float:
-        """Of a whole run on one core; with ``patience`` it may be less."""
+        """Counted seconds of a whole run on one core; with ``patience`` it may take less."""
         sizes = self._all_sizes(spec)
         at_the_end = self.products_over(spec, 0, sizes.validation + sizes.tests)
         return (self.trained(spec) * self.products(spec) + at_the_end) / RATE
 
     def unit_seconds(self, unit: Unit) -> float:
-        """Of all runs of a unit."""
+        """Counted seconds of all runs of a unit."""
         return sum(map(self.seconds, unit))
 
     def _encoder_products(self, start: int) -> float:
-        """Of an example through the encoder's layers above a stored one, 0 for all of them; nearly all that such a run
-        computes.
+        """Multiplications and additions of one example's forward pass through the encoder's layers above layer
+        ``start`` (0: all layers). They are nearly all that such a run computes.
         """
         manifest = self.context.store.manifest
         layers, splits = manifest["encoder"]["layers"] - 1 - start, manifest["splits"].values()
@@ -120,16 +121,16 @@ class CostModel:
         return float(2 * 12 * layers * manifest["hidden"] ** 2 * tokens)
 
     def memory(self, units: Sequence[Unit]) -> int:
-        """Bytes of a process that does these units one after another."""
+        """Bytes that a process takes to do these units one after another."""
         held = max(map(self._held, units), default=0)
         return resident() + held + self.weights(units) + KEPT_BYTES
 
     def weights(self, units: Sequence[Unit]) -> int:
-        """Bytes of what is learned in the largest of the units, with all that is kept beside it."""
+        """Bytes of the trained weights of the largest unit, in all their :data:`COPIES`."""
         return max((4 * COPIES * sum(map(self._learned, unit)) for unit in units), default=0)
 
     def _learned(self, spec: RunSpec) -> int:
-        """Numbers that a run learns; through the encoder as many as that has at most."""
+        """The number of weights that a run trains. Through the encoder at most, with all encoder weights."""
         most = 0 if spec.is_frozen else self.context.store.manifest["encoder"]["parameters"]
         return self._shape(spec).learned + int(most)
 
@@ -150,7 +151,7 @@ class CostModel:
         return self._sizes or Sizes(examples[0], examples[1], sum(examples[2:]))
 
     def _shape(self, spec: RunSpec) -> _Shape:
-        """Of the run's model, made without memory behind it; once for all runs of one shape."""
+        """The shape of a run's model, which is built on the meta device, once for all runs of one shape."""
         key = (spec.task, spec.label, spec.pool, shape_of(spec))
         if key not in self._shapes:
             data, layers = self.context.data(spec), len(self.context.positions(spec))
@@ -168,7 +169,7 @@ class CostModel:
 
 @dataclass(frozen=True)
 class _Shape:
-    """Numbers of a model: of its fusions, of each head, and of all that is learned."""
+    """The sizes of a model: numbers in its fusions and in each head, buffers included, and of all trained weights."""
 
     fusions: int
     heads: Mapping[str, int]
@@ -180,10 +181,10 @@ def _numbers(module: nn.Module) -> int:
 
 
 def _rows(split: TaskSplit) -> float:
-    """Rows an example, as a fusion reads them."""
+    """Rows per example that a fusion reads."""
     return len(split.rows) / max(len(split), 1)
 
 
 def _units(head: str, split: TaskSplit) -> float:
-    """Rows an example, as a head reads them: words, one that is pooled, or all."""
+    """Rows per example that a head reads: its words, one pooled row, or all rows."""
     return _rows(split) if reads_sequences(head) else len(split.targets) / max(len(split), 1)

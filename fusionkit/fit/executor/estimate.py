@@ -2,10 +2,10 @@
 
     seconds = counted seconds · factor          factor = seconds of an epoch / counted seconds of an epoch
 
-Symbols: the counted seconds are those of :mod:`fusionkit.fit.executor.cost`; each kind of run has a factor: how many
-times longer than counted it takes on this machine. The seconds of an epoch are those of finished runs where there are
-some on record, else those of a short sample: a few runs of the kind, three epochs over some of the examples, the first
-of which is not counted.
+Symbols: the counted seconds are those of :mod:`fusionkit.fit.executor.cost`. Each kind of run has a factor: how many
+times longer than counted it takes on this machine. The seconds of an epoch come from finished runs on record. Without
+such runs they come from a short sample: a few runs of the kind train for three epochs on some of the examples, and the
+first epoch is not counted.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 
-# What a factor depends on; counting takes care of sizes, epochs and layers.
+# The fields that a factor depends on; the counted seconds cover sizes, epochs and layers.
 KIND = ("task", "method", "fusion", "head", "joint_fusion", "freeze", "batch_size", "optimizer", "compute_dtype")
 MEASURED_SECONDS = 5.0  # after which no further kind is sampled
-SAMPLE_SECONDS = 0.05  # of a sample's epoch, as counted
+SAMPLE_SECONDS = 0.05  # counted seconds of a sample's epoch
 EPOCHS, RUNS = 3, 8  # of a sample
 
 Kind = tuple[Any, ...]
@@ -51,11 +51,12 @@ class Forecast:
     """What a sweep will take.
 
     Attributes:
-        runs: all of them. there: those that need not be trained, ``failed`` of them failed. elsewhere: those that
-            another process is at. units, workers: of the others. seconds: until the last is done, if nothing else runs.
-        memory: bytes that one process takes at most. kinds: how many kinds of runs there are, ``sampled`` of them
-            measured, now or by runs on record. parts: the runs by what they cost, with the seconds of all of them in
-            one process.
+        runs: the number of runs. there: those that need not be trained. failed: those with a failed record, which are
+            counted in ``there`` unless they are tried again. elsewhere: missing runs that another process is training.
+        units, workers: of the missing runs. seconds: until the last is done, if nothing else runs.
+        memory: bytes that one process takes at most. kinds: the number of kinds of missing runs, ``sampled`` of them
+            measured, now or by runs on record. parts: the missing runs grouped by the options :data:`SHOWN`, each group
+            with its number of runs and their seconds in one process.
     """
 
     runs: int
@@ -83,11 +84,11 @@ def forecast(
     known: Measurements | None = None,
     halving: bool = False,
 ) -> tuple[Forecast, list[str]]:
-    """What :func:`fusionkit.fit.fit` would take, and what it would say; arguments and errors are its own.
+    """What :func:`fusionkit.fit.fit` would take, and the notes that it would show. Arguments and errors are the same.
 
-    ``known`` is what was measured for other sweeps; what is measured now is added to it.
+    ``known``: the measurements of other sweeps; new ones are added to it.
     """
-    specs = [spec for spec in specs if not spec.is_floor]  # a moment's work
+    specs = [spec for spec in specs if not spec.is_floor]  # they take next to no time
     prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device), halving)
     claims = Claims(runs.path, this_process())
     missing, context = prepared.missing, prepared.context
@@ -130,7 +131,7 @@ def forecast(
 
 
 class Measurements:
-    """The factors of the kinds that were met, for one sweep or several; samples may take so many ``seconds``."""
+    """The known factors of kinds of runs, for one sweep or several. After ``seconds`` no further kind is sampled."""
 
     def __init__(self, seconds: float = MEASURED_SECONDS) -> None:
         self._left = seconds
@@ -147,7 +148,7 @@ class Measurements:
         self._known |= {kind: float(np.mean(factors)) for kind, factors in found.items()}
 
     def sample(self, specs: Sequence[RunSpec], cost: CostModel) -> None:
-        """Measure kinds that are not known, those with most to do first, until the time is up."""
+        """Measure the unknown kinds, those with the most work first, until the time is up."""
         missing: dict[Kind, list[RunSpec]] = {}
         for spec in specs:
             if kind_of(spec) not in self._known:
@@ -165,24 +166,24 @@ class Measurements:
             self._left -= time.monotonic() - began
 
     def factor(self, spec: RunSpec) -> float:
-        """Of a run's kind; the mean of the others where it is not known."""
+        """The factor of a run's kind; if unknown the mean of the known ones, or 1 if there are none."""
         known = self._known
         return known.get(kind_of(spec), float(np.mean(list(known.values()))) if known else 1.0)
 
     def knows(self, spec: RunSpec) -> bool:
-        """Whether the kind of this run was met."""
+        """Whether the factor of this run's kind is known."""
         return kind_of(spec) in self._known
 
 
 def kind_of(spec: RunSpec) -> Kind:
-    """What runs have in common whose factors are the same."""
+    """The kind of a run: runs of one kind have the same factor."""
     return tuple(getattr(spec, name) for name in KIND)
 
 
 def sampled(spec: RunSpec, runs: int, cost: CostModel) -> float:
-    """The factor of a run where so many like it are trained together; errors are those of memory that runs out."""
+    """The measured factor of a run where ``runs`` like it are trained together; raises if memory runs out."""
     data = cost.context.data(spec)
-    # An epoch of the sample goes over the sample once: steps that the user gave may be hours.
+    # An epoch goes over the sample once: the user's number of steps may take hours.
     spec = dataclasses.replace(spec, steps_per_epoch=None)
     share = min(SAMPLE_SECONDS * RATE / (runs * cost.products(spec)), 1.0)
     learned = max(round(share * cost.learned(spec)), min(spec.batch_size, cost.learned(spec)))

@@ -1,4 +1,4 @@
-"""Floors of a sweep, learned and kept by the process that drives it: they take a moment."""
+"""Floors of a sweep: the process that drives it learns and writes them, since they take little time."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def keep_floors(
     runs: RunsFolder,
     on_end: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Learn and keep the floors that have no record.
+    """Learn and write the floors that have no record.
 
-    Two processes on one folder may both do so: their records are equal, and the later one takes the other's place.
+    Two processes on one folder may both do so: their records are equal, and the later one replaces the earlier.
 
     Args:
-        heads: the sweep's other runs: a floor sees the data of the one that it stands beside.
+        heads: the sweep's other runs. A floor reads the data of a head with the same :data:`SHARED` fields.
 
     Raises:
         UsageError: the task has no such floor.
@@ -55,11 +55,11 @@ def keep_floors(
 def floor_record(
     context: SweepContext, spec: RunSpec, head: RunSpec, learned: Learned
 ) -> tuple[dict[str, Any], Mapping[str, RunAnswers]]:
-    """The record of a floor over the data of a head, that of a finished run without weights; and what is kept of its
-    answers.
+    """The record of a floor over the data of a head, like that of a finished run without weights, and its kept answers
+    by test split.
 
     Args:
-        learned: what was learned before; all seeds have one floor where they learn from all of train.
+        learned: the floors learned so far, which are reused: on all of train, all seeds have the same floor.
     """
     data = context.data(head)
     drawn = draw_of(head, data)
@@ -72,7 +72,7 @@ def floor_record(
 
 
 def _outcome(spec: RunSpec, data: TaskData, drawn: IntArray | None) -> tuple[dict[str, Any], dict[str, RunAnswers]]:
-    """What a floor learns from some examples of train, and its scores; and what is kept of its answers."""
+    """Learn a floor from the drawn examples, or all of train. The outcome for its record, and its kept answers."""
     began = time.perf_counter()
     train = data.train if drawn is None else data.train.subset(drawn)
     floor = learn(spec.fusion, data, train)

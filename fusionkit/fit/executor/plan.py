@@ -1,6 +1,6 @@
-"""Units of a sweep, and the processes that share them: as memory allows, and where the work is worth their start.
+"""The units of a sweep and the number of processes, limited by memory and by whether the work is worth starting them.
 
-The work is counted, not sampled: 36 few-shot runs over SST-2 took 13.2 CPU seconds, 13.4 where a sample decided.
+The work is counted, not sampled: 36 few-shot runs over SST-2 took 13.2 CPU seconds, and 13.4 when a sample decided.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 
 START_SECONDS = 3.0  # a worker's imports, on the machines that this was measured on
-UNITS_EACH = 4  # of a worker, where fusions are not spread over units
-SHARE_OF_SPARE = 0.7  # of the memory that is left for what runs learn; the rest is for states and what lies between
+UNITS_EACH = 4  # units per worker with halving, where fusions are not spread over units
+SHARE_OF_SPARE = 0.7  # of the free memory for what runs learn; the rest is for states and intermediate results
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Who does what.
+    """Units, and who does them.
 
     Attributes:
-        widest: the most runs a unit may have. opening: for workers; None where this process does all.
+        widest: the most runs that a unit may have. opening: for workers; None where this process does all units.
     """
 
     units: list[Unit]
@@ -43,8 +43,8 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
     """Units and processes of the missing runs.
 
     Args:
-        asked: so many workers; None lets cores, memory and the counted work decide.
-        elsewhere: the workers are other machines', each with the memory of its own, taken to be as much as here.
+        asked: the number of workers; None lets cores, memory and the counted work decide.
+        elsewhere: the workers run on other machines. Each is assumed to have as much memory as this one.
     """
     context, missing = prepared.context, prepared.missing
     cost = CostModel(context)
@@ -53,9 +53,10 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
     spare = spare_memory() if on_cpu else room(context.device, 1)
     units, widest, notes = _fitting(missing, most_runs, 1, cost, spare)
     alone = Plan(units, widest, 1, None, notes)
-    # A GPU is one process's: its runs are stacked, and another process would wait for it.
+    # A GPU gets one process: its runs are stacked, and a second process would wait for the first.
     most = min(asked or (max(cores() // torch.get_num_threads(), 1) if on_cpu else 1), len(missing))
-    # A unit for each, where there are runs; halving keeps fusions whole, and several units even out what they cost.
+    # One unit per worker if there are enough runs. Halving does not spread a fusion over units, so that their costs
+    # differ: several units per worker even them out.
     shared = max(min(most_runs, -(-len(missing) // (max(most, 1) * (UNITS_EACH if context.halving else 1)))), 1)
     units, widest, notes = _fitting(missing, shared, 1 if elsewhere else most, cost, spare)
     if (most := min(most, len(units))) <= 1:
@@ -64,7 +65,7 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
         if asked:
             alone.notes.append("no other process can open these stores: this one does all")
         return alone
-    # The longest first: those at the end are short, so that no process is waited for long.
+    # The longest units first: the last ones are short, so that no process works long after the others.
     units = sorted(units, key=cost.unit_seconds, reverse=True)
     if asked is None:
         if spare is not None:
@@ -76,7 +77,7 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
 
 
 def makespan(units: Sequence[float], workers: int) -> float:
-    """Seconds until the last of so many workers is done, who take units of these seconds in their order."""
+    """Seconds until the last worker is done, where each free worker takes the next of the units, given in seconds."""
     until = [0.0] * max(workers, 1)
     for seconds in units:
         until[until.index(min(until))] += seconds
@@ -86,10 +87,10 @@ def makespan(units: Sequence[float], workers: int) -> float:
 def _fitting(
     missing: Sequence[RunSpec], most_runs: int, workers: int, cost: CostModel, spare: int | None
 ) -> tuple[list[Unit], int, list[str]]:
-    """Units, the most runs that one has, and what the user is told of it: the weights of so many units at once fit.
+    """Units so narrow that the weights of ``workers`` of them fit into memory, the most runs of one, and notes on it.
 
-    All models of a unit are made at its start. Linux gives memory away that it does not have and kills whoever uses it:
-    no error would come that a stack could be halved by, and every start anew would end in the same way.
+    All models of a unit are made at its start. Linux grants more memory than it has and kills a process that uses it.
+    There would be no error after which a stack could be halved, and each restart would end in the same way.
     """
     halving = cost.context.halving
     widest, units = most_runs, plan_units(missing, most_runs, halving)

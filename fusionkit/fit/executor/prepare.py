@@ -1,4 +1,4 @@
-"""A sweep before its first run: what is there already, and a refusal of what cannot work."""
+"""Before a sweep's first run: find the runs that are there already, and refuse what cannot work."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class Prepared:
     """A sweep that was checked.
 
     Attributes:
-        missing: the runs to be trained. there: the others. failed: those of them, or with ``retry_failed`` those of
-            the missing, that are there as failed. stopped: those of the missing that an earlier sweep stopped early.
+        missing: the runs to be trained. there: the others. failed: the runs with a failed record, which are in
+            ``there``, or with ``retry_failed`` in ``missing``. stopped: those of the missing that an earlier sweep
+            stopped early.
         notes: what the user should know.
     """
 
@@ -61,12 +62,12 @@ def prepare(
 ) -> Prepared:
     """Load what the missing runs need and try their choices, so that nothing is refused after hours of other runs.
 
-    With ``retry_failed`` runs that are there as failed are missing too, without ``halving`` those that were stopped.
+    With ``retry_failed``, runs with a failed record count as missing; without ``halving``, stopped runs do.
     Errors are those of :func:`fusionkit.fit.fit`, and StoreError for a damaged record in ``runs``.
     """
     StateFile.of(runs.path, save_every)
     runs.claim()
-    runs.all_records()  # of any sweep: the table needs them all, and would end this one in the middle
+    runs.all_records()  # of all sweeps: the table reads them, and a damaged one would end this sweep later
     context = SweepContext(store, starts, {one.digest: one.ids for one in draws}, device=device, halving=halving)
     context.save_every = save_every
     records = {spec: record for spec in specs if (record := runs.record(spec)) is not None}
@@ -81,7 +82,7 @@ def prepare(
     if failed and not retry_failed:
         notes.append(f"{len(failed)} of them failed; --retry-failed tries them again")
     for spec in there:
-        runs.drop_state(spec)  # of a process that was killed between keeping the run and this
+        runs.drop_state(spec)  # left by a process that was killed after it wrote the run
         changed = source_notes(spec, records[spec].get("sources"))
         notes += [f"{note}; runs that are there keep what they learned with it as it was" for note in changed]
     notes += strange_draws(draws, missing, store.name)
@@ -107,8 +108,8 @@ def prepare(
 
 
 def _layer_notes(specs: Sequence[RunSpec], context: SweepContext) -> list[str]:
-    """What runs save that start from a stored layer, how true its states are, and when encoding has paid for itself; or
-    why runs that could start there do not.
+    """Notes on runs that start from a stored layer: what they save, how much stored states differ from live ones, and
+    when encoding has paid for itself. Or why the encoder cannot start there.
     """
     notes, cost, store = list[str](), CostModel(context), context.store
     encoded = sum(split["examples"] for each in stores_of(store) for split in each.manifest["splits"].values())
@@ -129,14 +130,14 @@ def _layer_notes(specs: Sequence[RunSpec], context: SweepContext) -> list[str]:
 
 
 def _refuse_planned(store: Stores) -> None:
-    """StoreError for a store without states, which frozen runs read."""
+    """Raise StoreError for a store without states: frozen runs read them."""
     for each in stores_of(store):
         if each.is_planned:
-            open_store(each.path)  # says what is missing
+            open_store(each.path)  # raises, and says what is missing
 
 
 def _check_halving(specs: Sequence[RunSpec], context: SweepContext) -> None:
-    """Refuse runs that compete and cannot be trained side by side, or have nothing to compete by (UsageError)."""
+    """Refuse competing runs that cannot be trained together, or have no validation examples (UsageError)."""
     units: dict[Any, set[Any]] = {}
     for spec in specs:
         if spec.is_alone:

@@ -1,11 +1,11 @@
-"""Runs of a sweep that are missing: trained by this process, by worker processes or by a cluster, kept as they end.
+"""Train a sweep's missing runs in this process, in worker processes or on a cluster, and write each as it ends.
 
-The way of a run: ``prepare`` finds what is missing and checks it; ``plan`` lays it into units (``units``), trained
+The steps: ``prepare`` finds and checks the missing runs; ``plan`` groups them into units (``units``), which are trained
 together; ``scheduler`` gives unit after unit to an executor (``worker_pool``; ``cluster/executor``); a worker process
 (``worker``) opens the stores again (``context``); ``unit_job`` claims the unit's runs, trains them (``fit/train/loop``)
 and writes each with its record.
-Killed at any moment, a sweep loses the units that were being trained; run again, it does what is missing. Several
-processes on one folder share the work.
+A sweep that is killed loses only the units in training; run again, it trains what is missing. Several processes on one
+folder share the work.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ def fit(
     halving: bool = False,
     save_every: str = SAVE_EVERY,
 ) -> list[dict[str, Any]]:
-    """Train every run that is not there yet, keeping each as it ends; runs that another process is at are waited for.
+    """Train every run that is not there yet, and write each as it ends. Wait for runs that another process trains.
 
     Args:
-        progress: is told of the sweep; None shows nothing.
-        starts: the finished runs that the specs begin from. draws: the examples that the specs name by a digest.
-        workers: so many processes share the work; 1 is this one, None are as many as are worth it.
-        retry_failed: runs that are there as failed are trained again.
-        cluster: does the runs instead of processes of this machine; ``workers`` is its own then.
-        device: where heads are trained: cpu, cuda, cuda:1, …; auto is a GPU where there is one. A cluster has its
-            workers' devices.
-        halving: of the rates and choices of layers given, the worse half stops early, again and again
-            (:mod:`fusionkit.fit.train.halving`). save_every: how often a run that trains through the encoder keeps its
-            state, steps (``500``) or minutes (``10m``). Without halving runs that were stopped before are trained to
-            their end.
+        progress: shows the sweep's progress; None shows nothing.
+        starts: the finished runs that the specs start from. draws: the examples that the specs name by a digest.
+        workers: the number of processes; 1 is this process alone, None as many as are worth starting.
+        retry_failed: runs with a failed record are trained again.
+        cluster: trains the runs instead of this machine, with its own number of workers.
+        device: where heads are trained: cpu, cuda, cuda:1, …; auto is a GPU if there is one. On a cluster the workers'
+            devices count.
+        halving: the worse half of the learning rates and choices of layers stops early, repeatedly
+            (:mod:`fusionkit.fit.train.halving`). Without it, runs that were stopped before are trained to their end.
+        save_every: how often a run that trains through the encoder saves its state, in steps (``500``) or minutes
+            (``10m``).
 
     Returns:
         the records of all the specs, in their order. UsageError if ``runs`` holds other files, a draw is larger than
@@ -104,7 +104,7 @@ def fit(
 def _executor(
     prepared: Prepared, chosen: Plan, runs: RunsFolder, cluster: ExecutorFactory | None, on_event: OnEvent
 ) -> tuple[Executor, str]:
-    """Who does the units, and what the user is told of it."""
+    """The executor of the units, and a note for the user."""
     units = f"share {counted(len(chosen.units), 'unit')} of runs"
     if cluster is not None:
         if (opening := chosen.opening or opening_of(prepared.context)) is None:
@@ -124,7 +124,10 @@ def _executor(
 
 
 def _forget(specs: Sequence[RunSpec], runs: RunsFolder, claims: Claims) -> None:
-    """Let runs be trained again that are unfinished still: another process may have done them since they were seen."""
+    """Remove the records of unfinished runs, so that they are trained again.
+
+    Another process may have finished or claimed such a run since: then its record stays.
+    """
     for spec in specs:
         if claims.take(spec.digest):
             record = runs.record(spec)

@@ -1,4 +1,4 @@
-"""What a run is measured by: some of its examples, and a spec without what those examples cannot have."""
+"""Samples for measuring costs: some of a run's examples, and plain values of options that a sample cannot have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN: dict[str, Any] = {
 
 
 def some(split: TaskSplit, count: int) -> TaskSplit:
-    """So many examples, drawn uniformly: as long as all of them on average; of several tasks their share of each."""
+    """``count`` examples drawn uniformly, so that their mean length is kept; of several tasks in proportion."""
     if split.apart:
         share = count / sum(map(len, split.streams))
         return tasks_joined(

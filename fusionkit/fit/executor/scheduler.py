@@ -1,7 +1,7 @@
-"""The order of a sweep's work: units to a free executor, runs of other processes waited for, lost ones tried again.
+"""The order of a sweep's work: give units to a free executor, wait for runs of other processes, retry lost runs.
 
-A unit whose process dies, or whose memory does not suffice, is tried again in two halves, and so on, until the run at
-fault stands alone and the others are done. A run that is lost alone, and had been lost before, is kept as failed.
+A unit whose process dies or runs out of memory is tried again in two halves, and so on, until the failing run is alone
+and the others are done. A run that is lost alone, and was lost before, is recorded as failed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 
 LOOK_SECONDS = 0.5  # between two looks at what others do
-TABLE_SECONDS = 30.0  # between two tables that are made before the end, or longer:
-TABLE_SHARE = 0.01  # of the time at most goes into them
+TABLE_SECONDS = 30.0  # at least, between two tables that are written before the end
+TABLE_SHARE = 0.01  # at most this share of the time is spent writing them
 
 
 class Schedule:
-    """What is left of a sweep, and who does it.
+    """The runs that are left of a sweep, and who does them.
 
     Args:
         units: the runs without a record. widest: the most runs a unit may have. claims: this process's own.
@@ -46,9 +46,9 @@ class Schedule:
         self._claims, self._progress = claims, progress
         self._left = {spec.digest: spec for spec in chain.from_iterable(units)}
         self._pending = deque(units)
-        self._again: deque[Unit] = deque()  # that were lost
-        self._running: set[str] = set()  # what the executor has
-        self._others: dict[str, str] = {}  # what others do, and who
+        self._again: deque[Unit] = deque()  # lost units
+        self._running: set[str] = set()  # runs that the executor has
+        self._others: dict[str, str] = {}  # runs that other processes do, and their names
         self._known: set[str] = set()  # processes that the user has been told of
         self._waited: set[str] = set()
         self._noted: set[str] = set()
@@ -58,7 +58,7 @@ class Schedule:
         self._ended = False
 
     def work(self, executor: Executor) -> None:
-        """Go on until each run has a record, whoever made it."""
+        """Work until each run has a record, whichever process wrote it."""
         while self._left:
             while executor.free and (specs := self._next()):
                 self._running |= {spec.digest for spec in specs}
@@ -70,15 +70,15 @@ class Schedule:
             self._tabulate()
 
     def on_event(self, event: Event) -> None:
-        """What the executor reports of the units it has."""
+        """Handle an event that the executor reports."""
         for _ in range(event.count):
             self._progress.epoch(event.work / event.count)
         if event.kind == "step":
             self._progress.step(event.work, event.text)
-        if event.kind == "note" and event.text not in self._noted:  # each unit has the same to say
+        if event.kind == "note" and event.text not in self._noted:  # several units send the same note
             self._noted.add(event.text)
             self._progress.say(event.text)
-        ours = [digest for digest in event.runs if digest in self._running]  # of a lost unit the others had ended
+        ours = [digest for digest in event.runs if digest in self._running]  # other runs of a lost unit had ended
         self._running -= set(ours)
         if event.kind in ("lost", "unstarted") and ours:
             self._retry([self._left[digest] for digest in ours], event.text, blamed=event.kind == "lost")
@@ -90,7 +90,7 @@ class Schedule:
         self._tabulate()
 
     def _next(self) -> Sequence[RunSpec]:
-        """The next unit, without the runs that others do; empty where there is none."""
+        """The next unit, without the runs that other processes do; empty if there is none."""
         while self._again:
             if specs := self._free(self._again.popleft()):
                 return specs
@@ -98,13 +98,13 @@ class Schedule:
             unit = self._pending.popleft()
             if len(specs := self._free(unit)) == len(unit):
                 return specs
-            if specs:  # filled up with others of its kind, instead of trained in a thin unit
+            if specs:  # filled up with similar runs, instead of trained as a small unit
                 rest = chain.from_iterable(self._pending)
                 self._pending = deque(plan_units([*specs, *rest], self._widest, self._context.halving))
         return ()
 
     def _free(self, specs: Sequence[RunSpec], ours: bool = False) -> list[RunSpec]:
-        """Those of the runs that nobody has done or is at; ``ours``: one that is done was done for this process."""
+        """The runs that no process has done or is doing. ``ours``: runs that are done were done for this process."""
         found = []
         for spec in specs:
             if self._runs.has(spec.digest):
@@ -122,7 +122,7 @@ class Schedule:
         self._others[spec.digest] = holder
 
     def _look(self) -> None:
-        """See what others have done, and what they have left undone."""
+        """Check which runs other processes have done, and which they have left undone."""
         if not self._others or time.monotonic() - self._looked < LOOK_SECONDS:
             return
         self._looked = time.monotonic()
@@ -143,7 +143,7 @@ class Schedule:
         if not blamed:
             self._again.appendleft(tuple(specs))
             return
-        # The process may have died between keeping a run and telling so, or before it told who else does a run.
+        # The process may have died after it wrote a run but before it said so, or before it said who else does a run.
         if not (specs := self._free(specs, ours=True)):
             return
         self._losses.update(spec.digest for spec in specs)
@@ -174,7 +174,7 @@ class Schedule:
         (self._progress.run if ours else self._progress.elsewhere)(record)
 
     def _tabulate(self) -> None:
-        """The table before the end, for those who look at it meanwhile."""
+        """Write the table before the end, for users who look at it meanwhile."""
         now = time.monotonic()
         if now - self._written > max(TABLE_SECONDS, self._writing / TABLE_SHARE) and self._ended:
             self._runs.write_table()

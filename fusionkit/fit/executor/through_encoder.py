@@ -1,4 +1,4 @@
-"""Runs that train through the encoder, among the others of a sweep: how their trainer is found, told and kept.
+"""Runs of a sweep that train through the encoder: their trainer, the reports of their steps, and their saved state.
 
 Stage two imports no encoder: the trainer is imported by its path when such a run is trained.
 """
@@ -17,7 +17,7 @@ from fusionkit.errors import UsageError
 from fusionkit.specs import RunSpec
 
 TRAINER = "fusionkit.tuning.trainer"
-SAVE_EVERY = "2m"  # what a killed run may lose, unless the user says otherwise
+SAVE_EVERY = "2m"  # a killed run may lose this much, unless the user says otherwise
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class TunedStep:
     """A step of a run in training.
 
     Attributes:
-        number: from 1, of so many ``steps``. loss: of the step's minibatch. seconds_left: of the run, at the pace since
-            it began. epochs: how many epochs were done since the last word, a part of one mostly.
+        number: from 1 to ``steps``. loss: of the step's minibatch. seconds_left: of the run, at its pace so far.
+        epochs: the epochs done since the last report, mostly a fraction of one.
     """
 
     number: int
@@ -41,8 +41,8 @@ OnStep = Callable[[RunSpec, TunedStep], None]
 
 @dataclass(frozen=True)
 class StateFile:
-    """Where the state of a run in training is kept, and how often: every so many ``steps`` where they are given, else
-    ``seconds``.
+    """Where the state of a run in training is saved, and how often: every ``steps`` steps if given, else every
+    ``seconds`` seconds.
     """
 
     path: Path
@@ -51,7 +51,7 @@ class StateFile:
 
     @classmethod
     def of(cls, path: Path, every: str) -> Self:
-        """From the user's text, ``500`` steps or ``10m``; UsageError for any other."""
+        """From the user's text, like ``500`` for steps or ``10m`` for minutes; UsageError for any other."""
         match = re.fullmatch(r"([0-9]*\.?[0-9]+)(m?)", every)
         if match is None or not (number := float(match[1])) or not (match[2] or number.is_integer()):
             raise UsageError(

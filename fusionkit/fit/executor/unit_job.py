@@ -1,4 +1,4 @@
-"""The work itself: one unit claimed, trained, kept run by run; in this process or in a worker."""
+"""Do one unit, in this process or in a worker: claim its runs, train them, and write each as it ends."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from fusionkit.store import Store
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a unit; of plain values, to be sent as JSON.
+    """Something that happened to a unit, as plain values that can be sent as JSON.
 
     Attributes:
-        kind: ``epochs`` (``count`` more are done, of so much ``work`` together); ``step`` (of a run through the
-            encoder: so much ``work`` more is done, ``text`` says how far it is); ``note`` (``text`` is for the user);
-            of ``runs``: ``run`` (kept), ``there`` (kept by another process), ``others`` (claimed by another, ``text``
-            says whom), ``lost`` (not done, ``text`` says why), ``unstarted`` (its worker ended before it was ready).
+        kind: ``epochs`` (``count`` more are done, with ``work`` in all); ``step`` (a run through the encoder did
+            ``work`` more, ``text`` says how far it is); ``note`` (``text`` is for the user). The other kinds are about
+            ``runs``: ``run`` (written), ``there`` (written by another process), ``others`` (claimed by the process that
+            ``text`` names), ``lost`` (not done, ``text`` says why), ``unstarted`` (their worker ended before it was
+            ready).
         runs: digests.
     """
 
@@ -45,16 +46,16 @@ class Event:
     text: str = ""
 
 
-BESIDE = ("weights", "delta", "costs", "answers")  # of a result: what its record does not hold as it is
+BESIDE = ("weights", "delta", "costs", "answers")  # fields of a result that its record does not hold unchanged
 OnEvent = Callable[[Event], None]
 
 
 def do_unit(
     specs: Sequence[RunSpec], context: SweepContext, runs: RunsFolder, claims: Claims, on_event: OnEvent
 ) -> None:
-    """Do those runs of a unit that nobody else does or has done, each kept as it ends.
+    """Train the runs of a unit that no other process trains or has trained, and write each as it ends.
 
-    Errors are those that stop every other run too: a full disk, a damaged store.
+    Raised errors are those that stop every other run too: a full disk, a damaged store.
     """
     mine = []
     for spec in specs:
@@ -83,7 +84,7 @@ def do_unit(
     try:
         work = {spec: cost.products(spec) for spec in mine}
         for spec in (spec for spec in mine if not spec.is_alone):
-            alone.of(spec)  # now, and not between two epochs of others
+            alone.of(spec)  # measured now, not between two epochs of other runs
         peak = PeakMemory(context.device)
         with RunWriter(runs, kept) as keeping:
 
@@ -94,7 +95,7 @@ def do_unit(
             def on_step(spec: RunSpec, step: TunedStep) -> None:
                 on_event(Event("step", work=work[spec] * step.epochs, text=text_of(spec, step)))
 
-            # Of all runs of the folder: those that compete with these may have been trained before.
+            # All records of the folder: runs that compete with these may have been trained before.
             halving = Halving(runs.all_records()) if context.halving else None
             for spec, result in context.train(
                 mine,
@@ -112,11 +113,11 @@ def do_unit(
                     costs = result.costs if spec.is_alone else alone.record(spec, result)
                     told = {**costs, "peak_memory": peak.read()}
                     record = finished_record(context, spec, result, told)
-                    # What coded a block is not used again.
+                    # The model that coded a block is not used again.
                     weights = result.weights if spec.mdl is None else {}
                     keeping.write(spec, record, weights, result.delta, result.answers)
                 ended += 1
-        # Who waits for a run that was neither done nor lost would wait for ever.
+        # A run that is neither done nor reported as lost would be waited for without end.
         assert ended == len(mine), f"{ended} of {len(mine)} runs came back"
     except Exception as error:
         if (lost := out_of_memory(error)) is None:
@@ -124,32 +125,32 @@ def do_unit(
     finally:
         for spec in mine:
             claims.release(spec.digest)
-    if lost is not None:  # told when their claims are free; the caller knows which of them have ended
+    if lost is not None:  # reported after the claims are released; the caller knows which runs ended before
         on_event(Event("lost", tuple(spec.digest for spec in mine), text=lost))
 
 
 def finished_record(
     context: SweepContext, spec: RunSpec, result: RunResult, costs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The record of a run that came to its end, with what it cost; its weights are kept beside."""
+    """The record of a finished run, with what it cost; its weights are written beside the record."""
     # asdict would copy every tensor.
     values = {name: getattr(result, name) for name in result.__dataclass_fields__ if name not in BESIDE}
     return record_of(context, spec, {"status": "finished", **values, **costs})
 
 
 def stopped_record(context: SweepContext, spec: RunSpec, result: StoppedRun) -> dict[str, Any]:
-    """The record of a run that was stopped for better ones; it has no weights and no test score."""
+    """The record of a run that halving stopped; it has no weights and no test score."""
     return record_of(context, spec, {"status": "stopped", "score": None, **asdict(result)})
 
 
 def failed_record(context: SweepContext, spec: RunSpec, reason: str) -> dict[str, Any]:
-    """The record of a run that did not."""
+    """The record of a run that failed, with the reason."""
     scores = {"metric": None, "score": None, "validation_score": None}
     return record_of(context, spec, {"status": "failed", "error": reason, **scores})
 
 
 def record_of(context: SweepContext, spec: RunSpec, outcome: dict[str, Any]) -> dict[str, Any]:
-    """A record with this outcome: what the run read, and what it needs to predict."""
+    """A record with an outcome, what the run read, and what it needs to predict."""
     store, data, start = context.store, context.data(spec), context.start(spec)
     encoder = store.manifest["encoder"]
     others = outcome.get("others", {})
@@ -184,12 +185,12 @@ def record_of(context: SweepContext, spec: RunSpec, outcome: dict[str, Any]) -> 
 
 
 def of_store(store: Store, data: TaskData) -> dict[str, Any]:
-    """What a record tells of a task that has a store of its own."""
+    """The fields of a record on a task that has its own store."""
     return {"data": store.name, "encoding": encoding_of(store), "sides": data.train.sides}
 
 
 def encoding_of(store: Stores) -> dict[str, Any]:
-    """What a live encoder must be, and be given, to make the states of a store."""
+    """Which live encoder, with which precision and inputs, makes the states of a store."""
     identity = store.manifest["identity"]
     return {
         "encoder": identity["encoder"],

@@ -13,28 +13,28 @@ from fusionkit.heads import reads_sequences
 from fusionkit.specs import SHUFFLE, RunSpec
 from fusionkit.tasks import parts_of
 
-WIDEST = 48  # runs of a unit: what a killed process can lose
-GPU_WIDEST = 256  # on a GPU, where a step costs launches more than it costs runs
+WIDEST = 48  # runs of a unit: a killed process can lose them all
+GPU_WIDEST = 256  # on a GPU, where the kernel launches of a step cost more than its runs do
 
 Unit = tuple[RunSpec, ...]
 
 
 def data_key(spec: RunSpec) -> tuple[Any, ...]:
-    """What runs over the same rows and labels share."""
-    shares = spec.data_seed if spec.mix is not None else None  # each seed draws its own
+    """A key that runs over the same rows and labels share."""
+    shares = spec.data_seed if spec.mix is not None else None  # each seed draws its own shares
     block = None if spec.mdl is None else (spec.mdl, spec.data_seed, spec.shots)
     reading = (sees_examples(spec.fusion), reads_sequences(spec.head), pools_first(spec))
     return spec.task, spec.label, spec.control, spec.pool, *reading, shares, block
 
 
 def pools_first(spec: RunSpec) -> bool:
-    """Whether the means of sequences can be taken as they are read, for the same scores with fewer rows."""
+    """Whether sequences can be mean-pooled as they are read, before the fusion: the same scores from fewer rows."""
     alone = len(parts_of(spec)) == 1 and not reads_sequences(spec.head) and spec.is_frozen
     return spec.pool == "mean" and alone and is_affine(spec.fusion)
 
 
 def unit_key(spec: RunSpec) -> tuple[Any, ...]:
-    """What runs of one unit share: they see the same minibatches."""
+    """A key that runs of one unit share: they see the same minibatches."""
     drawn = (spec.shots, spec.draw, spec.draw_ids, spec.batch_size, spec.validate_on, spec.validate_every)
     seed = None if spec.order == SHUFFLE else spec.data_seed  # each seed would hold windows of its own
     alone = spec.digest if spec.is_alone else None  # it has an encoder, or minibatches, of its own
@@ -42,10 +42,10 @@ def unit_key(spec: RunSpec) -> tuple[Any, ...]:
 
 
 def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST, halving: bool = False) -> list[Unit]:
-    """Runs in units of at most ``widest``: those that see the same minibatches first.
+    """Group runs that see the same minibatches into units of at most ``widest``.
 
     Where such runs make several units, each fusion is spread evenly over them, so that no worker gets only the
-    expensive ones. With ``halving`` runs that compete stay together, in a unit that is as wide as they are many.
+    expensive ones. With ``halving``, runs that compete stay in one unit, even if they are more than ``widest``.
     """
     together: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in specs:
@@ -61,7 +61,7 @@ def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST, halving: bool = F
 
 
 def _packed(specs: Sequence[RunSpec], widest: int) -> list[list[RunSpec]]:
-    """Units of whole groups of runs that compete."""
+    """Units that do not split groups of competing runs."""
     groups: dict[Any, list[RunSpec]] = {}
     for spec in specs:
         groups.setdefault(rivals_of(spec), []).append(spec)
@@ -75,7 +75,7 @@ def _packed(specs: Sequence[RunSpec], widest: int) -> list[list[RunSpec]]:
 
 
 def _mixed(specs: Sequence[RunSpec]) -> list[RunSpec]:
-    """By data seed, and of a seed's runs those of one shape spread evenly over the others."""
+    """Runs sorted by data seed; within a seed, the runs of each shape are spread evenly."""
     kinds = [(spec.data_seed, shape_of(spec)) for spec in specs]
     counts, seen = Counter(kinds), Counter[Any]()
     places = []

@@ -1,7 +1,7 @@
-"""A worker: one process that does unit after unit of a sweep, as it is told.
+"""A worker process, which does the units of a sweep that its parent sends, one after another.
 
-Addresses, specs and digests cross the boundary, no tensors. Its parent's side is ``fit/executor/worker_pool.py``; a
-worker of a cluster (``cluster/fit_job.py``) does the same with the same :class:`UnitRunner`.
+Addresses, specs and digests are sent between the processes, no tensors. The parent's side is
+``fit/executor/worker_pool.py``. A worker of a cluster (``cluster/fit_job.py``) uses the same :class:`UnitRunner`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 
-SEND_SECONDS = 0.1  # between two events on epochs: a small one takes a millisecond
+SEND_SECONDS = 0.1  # between two events on epochs: a small epoch takes a millisecond
 
 
 def main(channel: Channel) -> None:
-    """Work until the parent says no more; called by :func:`fusionkit.machine.child_processes.serve`."""
+    """Do units until the parent ends; called by :func:`fusionkit.machine.child_processes.serve`."""
     try:
         runner = UnitRunner(**channel.receive())
         sender = EventSender(channel.send)
@@ -44,9 +44,9 @@ def main(channel: Channel) -> None:
 
 
 class UnitRunner:
-    """A sweep in a worker's process: the stores open, task data loaded once, claims of its own.
+    """A sweep in a worker's process: open stores, task data that is loaded once, and its own claims.
 
-    ``runs`` is the whole path of the folder, ``holder`` whom claims name.
+    ``runs`` is the absolute path of the folder, ``holder`` the name that claims show.
     """
 
     def __init__(self, opening: Opening, runs: str, threads: int, holder: str) -> None:
@@ -63,13 +63,13 @@ class UnitRunner:
 
 
 class EventSender:
-    """Passes events on as plain values, those on epochs a few at a time."""
+    """Sends events as plain values; events on epochs are collected and sent together."""
 
     def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
         self._send, self._epochs, self._work, self._last = send, 0, 0.0, time.monotonic()
 
     def on_event(self, event: Event) -> None:
-        """One more event."""
+        """Send an event, or hold it back if it is on epochs."""
         if event.kind != "epochs":
             self.flush()
             self._send(asdict(event))
@@ -86,7 +86,7 @@ class EventSender:
 
 
 def failure(error: Exception) -> dict[str, object]:
-    """What stops the whole sweep, for :func:`fusionkit.fit.executor.worker_pool.raised` to raise again."""
+    """The message of an error that stops the whole sweep, for :func:`fusionkit.fit.executor.worker_pool.raised`."""
     known = isinstance(error, FusionkitError)
     fields = {name: getattr(error, name) for name in ("what", "expected", "received", "remedy")} if known else None
     code = getattr(error, "exit_code", 1)

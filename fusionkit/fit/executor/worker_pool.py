@@ -1,9 +1,9 @@
-"""Who does the units of a sweep: this process, or workers, a core each.
+"""Executors of a sweep's units: this process, or worker processes, one per core.
 
-Heads are small: two threads on one gain little and lose much as soon as anything else runs, so a core gets a process of
-its own, single-threaded, with units of its own. A worker that dies is replaced; what it was given is reported as lost.
-These workers are not Dask's (``--cluster local``), which took 64 to 70 CPU seconds for a sweep that takes these 47 to
-50: 96 few-shot runs over SST-2, 2 workers.
+Heads are small: two threads on one head gain little, and lose much as soon as anything else runs. So each core gets
+its own single-threaded process with its own units. A worker that dies is replaced, and its unit is reported as lost.
+These workers are not Dask's (``--cluster local``): for 96 few-shot runs over SST-2 with 2 workers, Dask's took 64 to 70
+CPU seconds and these take 47 to 50.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 
-FAILED_STARTS = 3  # workers in a row that end before they are ready: a fourth would end too
-# Before torch is imported: a pool of threads that is never used costs memory and a worker's start.
+FAILED_STARTS = 3  # after so many workers in a row ended before they were ready: a fourth would end too
+# Set before torch is imported: a thread pool that is never used costs memory and slows a worker's start.
 ENVIRONMENT = {"OMP_NUM_THREADS": "{threads}", "MKL_NUM_THREADS": "{threads}", "TOKENIZERS_PARALLELISM": "false"}
 
 
 class Executor(Protocol):
-    """Who does units, and reports what became of them."""
+    """Does units, and reports the outcome."""
 
     @property
     def free(self) -> bool:
@@ -39,25 +39,25 @@ class Executor(Protocol):
         """Begin a unit."""
 
     def wait(self, seconds: float) -> None:
-        """Pass on events, waiting for the first of them this long."""
+        """Pass on events, waiting up to ``seconds`` for the first."""
 
     def close(self) -> None:
-        """End all that is going on, at once."""
+        """End all work at once."""
 
 
 class ExecutorFactory(Protocol):
-    """Makes executors that are not of this machine, as the workers of a cluster."""
+    """Makes executors outside this machine, like the workers of a cluster."""
 
     @property
     def workers(self) -> int:
-        """How many units they do at once."""
+        """The number of units that an executor does at once."""
 
     def executor(self, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> Executor:
-        """For one sweep."""
+        """An executor for one sweep."""
 
 
 class InProcessExecutor:
-    """Units done here, each to its end: for little work, and for stores that only this process has open."""
+    """Does units in this process, each to its end: for little work, or stores that no other process can open."""
 
     def __init__(self, context: SweepContext, runs: RunsFolder, on_event: OnEvent) -> None:
         self._context, self._runs, self._on_event = context, runs, on_event
@@ -82,7 +82,7 @@ class _Worker:
 
 
 class WorkerPool:
-    """At most ``count`` worker processes of so many threads, begun when there is a unit for them."""
+    """At most ``count`` worker processes with ``threads`` threads each, started when there is a unit for them."""
 
     def __init__(self, count: int, opening: Opening, runs: RunsFolder, on_event: OnEvent, threads: int = 1) -> None:
         self._count, self._on_event = count, on_event
@@ -114,7 +114,7 @@ class WorkerPool:
             time.sleep(seconds)
         ready = wait([worker.child.connection for worker in self._workers], seconds) if self._workers else []
         for worker in [worker for worker in self._workers if worker.child.connection in ready]:
-            # Handling a message is no part of it: an OSError of this process, a full disk say, is no worker's death.
+            # Messages are handled outside _next_of: an OSError of this process, like a full disk, is no worker's death.
             while (message := self._next_of(worker)) is not None:
                 self._handle(worker, message)
 
@@ -129,7 +129,7 @@ class WorkerPool:
             worker.child.send(value)
 
     def _next_of(self, worker: _Worker) -> dict[str, Any] | None:
-        """A worker's next message; None where there is none, also of one that has died and is removed here."""
+        """A worker's next message; None if there is none, or the worker has died, which removes it."""
         try:
             return worker.child.receive() if worker.child.connection.poll() else None
         except (EOFError, OSError):
@@ -148,7 +148,7 @@ class WorkerPool:
 
     def _remove(self, worker: _Worker) -> None:
         self._workers.remove(worker)
-        how = worker.child.end()  # from here on its claims are nobody's
+        how = worker.child.end()  # from here on its claims are free
         if not worker.ready:
             self._failed_starts += 1
             if self._failed_starts >= FAILED_STARTS:
@@ -160,11 +160,11 @@ class WorkerPool:
 
 
 class WorkerError(RuntimeError):
-    """What went wrong in a worker and is nobody's mistake but fusionkit's: its traceback."""
+    """An error in a worker that is a bug of fusionkit; the message has the worker's traceback."""
 
 
 def raised(message: dict[str, Any]) -> Exception:
-    """The error that a worker reported."""
+    """The exception for an error that a worker reported."""
     if message["fields"] is None:
         return WorkerError(f"in a worker:\n{message['trace']}")
     kind = UsageError if message["exit_code"] == UsageError.exit_code else FusionkitError

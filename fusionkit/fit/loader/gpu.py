@@ -2,7 +2,7 @@
 
 A recorded step (:mod:`fusionkit.fit.vectorized.cuda_graphs`) reads the same buffers each time it is replayed.
 Minibatches of words are padded to a few sizes, so that few steps are recorded and data seeds can share a stack. Rows
-that the head does not read have no target, as padding has none: which rows are read changes no shape.
+that the head does not read have no target, like padding, so that shapes do not depend on which rows it reads.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ def filled(rows: int) -> int:
 
 
 class GpuLoader:
-    """Makes the minibatches of all data seeds by one gather a step.
+    """Makes the minibatches of all data seeds with one gather per step.
 
     All draws are in the device's memory and have equally many examples. Each example has one sequence.
 
     Args:
-        pooled: an example's rows are pooled, so that a target is an example's and not a row's. whole: fusions look at
-            whole examples, so that minibatches say how long the longest is; for others more sizes would be recorded.
+        pooled: an example's rows are pooled: there is one target per example, not per row. whole: fusions read whole
+            examples, so that minibatches have the length of the longest. Others do without it: more shapes would be
+            recorded.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class GpuLoader:
         one = next(iter(draws.values()))
         assert isinstance(one.states, InMemoryStates)
         self._held, self._kind = one.states, torch.from_numpy(one.targets[:0]).dtype
-        self._several = one.targets.shape[1:]  # as many numbers as there are classes, where a row may have several
+        self._several = one.targets.shape[1:]  # a target's shape: (classes,) where a row may have several, else ()
         self._dense = all(draw.is_dense for draw in draws.values())
         self._buffers: dict[Shape, tuple[Tensor, Tensor, Tensor, Minibatches]] = {}
         self._seeds: tuple[int, ...] = ()
@@ -95,9 +96,9 @@ class GpuLoader:
         """The row indices of each minibatch; padding repeats the first row.
 
         Returns:
-            the shape of each step's minibatches; on the device the rows' places
-            ``[steps, seeds, most rows]``, their targets, with ``classes`` behind where a row may have several, and
-            offsets ``[steps, seeds, most examples + 1]``.
+            the shape of each step's minibatches; on the device the rows' places ``[steps, seeds, most rows]``, their
+            targets, with a last axis of classes where a row may have several, and offsets
+            ``[steps, seeds, most examples + 1]``.
         """
         found = []
         for seed in self._seeds:
@@ -136,7 +137,7 @@ class GpuLoader:
 
 
 class GpuLoaders:
-    """A :class:`GpuLoader` for each data seed: minibatches are padded by its own draw alone."""
+    """A :class:`GpuLoader` for each data seed, which pads minibatches by the seed's own draw alone."""
 
     def __init__(self, loaders: Mapping[int, GpuLoader]) -> None:
         self._loaders = loaders

@@ -23,7 +23,7 @@ from fusionkit.machine.devices import CPU
 from fusionkit.ragged import IntArray, flat_rows
 
 Layers = tuple[int, ...]
-HELD_BYTES = 1 << 30  # of states held by all splits of a unit of runs
+HELD_BYTES = 1 << 30  # the most bytes of states that all splits of a unit of runs hold in memory
 READ_ROWS = 4096
 
 
@@ -87,7 +87,10 @@ def load_into_memory(
 def load_all_into_memory(
     splits: Sequence[TaskSplit], layers: Sequence[int], device: torch.device = CPU, order: IntArray | None = None
 ) -> list[TaskSplit]:
-    """Several splits of one store; a row that several of them have is in memory once, in this order of all rows."""
+    """Several splits of one store in memory; a row in several of them is held once.
+
+    ``order``: the order of the rows in memory, as indices into the rows of all splits, one split after another.
+    """
     rows = np.concatenate([split.rows for split in splits])
     order = np.arange(len(rows)) if order is None else order
     stored, first, places = np.unique(rows[order], return_index=True, return_inverse=True)
@@ -102,7 +105,7 @@ def load_all_into_memory(
 def _read(
     states: States, rows: IntArray, lies: IntArray, layers: Sequence[int], device: torch.device
 ) -> InMemoryStates:
-    """Read rows in ascending order, each into its own place."""
+    """Read rows in ascending order, row ``rows[i]`` into place ``lies[i]``."""
     held = torch.empty(len(rows), len(layers), states.shape[2], device=device)
     for start in range(0, len(rows), READ_ROWS):
         piece = slice(start, start + READ_ROWS)  # in the order of the store, which reads fastest
@@ -112,14 +115,14 @@ def _read(
 
 
 class Minibatches:
-    """The minibatches of one step, by data seed. A loader may give the same object again, with other numbers in it."""
+    """The minibatches of one step, by data seed. A loader may yield the same object again with other numbers in it."""
 
     def __init__(self, batches: Mapping[int, Batch]) -> None:
         self.batches = batches
         self._views: dict[tuple[tuple[int, ...], Layers], list[Batch]] = {}
 
     def of(self, seeds: tuple[int, ...], positions: Layers) -> list[Batch]:
-        """The minibatches of some seeds, with some of their layers. A smaller draw may have none left."""
+        """The minibatches of some seeds, with some of their layers. A seed with a smaller draw may have none left."""
         found = self._views.get((seeds, positions))
         if found is None:
             found = [layers_of_batch(self.batches[seed], positions) for seed in seeds if seed in self.batches]

@@ -18,7 +18,7 @@ from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.ragged import IntArray
 from fusionkit.specs import SHUFFLE, WINDOW
 
-AUTO_BYTES = 8 << 30  # of train's states in float32, all stored layers: no measure of this machine
+AUTO_BYTES = 8 << 30  # of train's states in float32, all stored layers; the same on every machine
 
 
 def usual_order(store: Stores) -> str:

@@ -1,4 +1,4 @@
-"""A sweep made of blocks of choices, from flags or a file: the runs of all blocks, each of them once."""
+"""A sweep made of blocks of choices, from flags or a file: the runs of all blocks, each run once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sweep:
 
     Attributes:
         specs: the runs, each once, in the order of the blocks. starts: the finished runs from which some of them start.
-            draws: the examples that some specs name by a digest. halving: whether the worse settings stop early, in all
+        draws: the examples that some specs name by a digest. halving: whether the worse settings stop early, in all
             blocks.
     """
 
@@ -40,9 +40,9 @@ def expand_blocks(store: Stores, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
     """The union of the blocks' runs.
 
     Args:
-        blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter, with its errors, but for six that are
-            the user's: ``init_from``, places of runs; ``draw_from``, one of runs or a list; ``freeze``, parts;
-            ``halving``, which one block says for all; ``floor``, whose runs stand behind those of their block;
+        blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter, with its errors. Six are as the user
+            gives them: ``init_from``, places of runs; ``draw_from``, a place of runs or of a list; ``freeze``, parts;
+            ``halving``, which holds for all blocks if one has it; ``floor``, whose runs follow those of their block;
             ``budget_per_task``, which sets widths that are left out (:mod:`fusionkit.fit.sweep.budget`).
     """
     starts = {places: open_starts(places) for places in dict.fromkeys(block.get("init_from", ()) for block in blocks)}

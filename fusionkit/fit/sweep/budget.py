@@ -1,9 +1,9 @@
-"""Widths that are set by a budget: the largest with which a task has at most so many weights for itself.
+"""Widths that are set by a budget: the largest with which the weights that a task has for itself stay within it.
 
     --method pals --method low-rank --budget-per-task 385314      over MiniLM: pals:126 and low-rank:83
 
-A method or a fusion whose argument is left out gets it before its run has a spec: the spec has the width, as if it had
-been given by hand. What a task has for itself is counted as ``fusionkit plan`` counts it, without heads.
+The width of a method or a fusion is filled in before the spec of its run is made, so that the spec is the same as with
+a width given by hand. A task's own weights are counted as ``fusionkit plan`` counts them, without heads.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ PLAN = "fusionkit.tuning.weights_plan"
 
 
 def with_widths(store: Stores, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A block of choices without its budget: itself where all widths are given, else one for each method and fusion,
-    with their widths.
+    """A block of choices without its budget: the block itself if all widths are given, else one block for each method,
+    fusion and choice of layers, with the widths filled in.
 
     Raises:
         UsageError: a width without a budget, or one that the budget cannot set. EncoderError: the configuration of the
-            store's encoder is not to be had.
+            store's encoder cannot be loaded.
     """
     choices = dict(block)
     budget = choices.pop("budget_per_task", None)
@@ -65,7 +65,7 @@ def with_widths(store: Stores, block: Mapping[str, Any]) -> Iterator[dict[str, A
         of_fusion = _no_weights if shares_fusion else _fusion_counts(store, chosen)
         of_method = _no_weights if shares_method else _method_counts(store)
         method, fusion = filled(method, fusion, budget, of_method, of_fusion)
-        # Frozen runs leave out what is of methods, as beside methods of the same block.
+        # Frozen runs drop options of methods, as if the other methods were still in their block.
         own = options_for(FROZEN, choices) if method == FROZEN and {*methods} > {FROZEN} else choices
         one = {"methods": (method,), "fusions": (fusion,)}
         yield {**own, **one, **({} if chosen is None else {"fusion_layers": (chosen,)})}

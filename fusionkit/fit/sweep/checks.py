@@ -1,4 +1,4 @@
-"""Checks of a sweep's options that their entries cannot make; they load no torch."""
+"""Checks of a sweep's options that their entries cannot make. They load torch only for methods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_FLOOR = "none"
 
 
 def check_watched(text: str) -> str | None:
-    """The one spelling of a number of validation examples or a share of them; None for all, UsageError for neither."""
+    """The spelling of a number of validation examples, or of a share of them; None for all, UsageError for neither."""
     try:
         return parse_share(text)
     except UsageError as error:
@@ -54,7 +54,8 @@ def seed_pairs(
 
 
 def read_floors(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """The floors that a user names, with commas or several times; none of them is ``()``, None the usual ones.
+    """The floors that a user names, with commas or several times, and always the majority; ``()`` for ``none``; None if
+    nothing is given, for the usual floors.
 
     Raises:
         UsageError: an unknown name, or ``none`` beside others.
@@ -72,7 +73,7 @@ def read_floors(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return () if NO_FLOOR in names else tuple(dict.fromkeys((FLOORS[0], *names)))
 
 
-# By flag; each raises UsageError for a value that is none of its option's.
+# By flag; each raises UsageError for a value that its option cannot take.
 CHECKS: Checks = {
     "task": check_task,
     "head": check_name,
@@ -86,7 +87,7 @@ CHECKS: Checks = {
 
 
 def check_choices(choices: Mapping[str, Any]) -> None:
-    """Check the values of flags, by parameter, before stores are opened; UsageError as when the runs are made."""
+    """Check the values of flags, by parameter, before stores are opened; the same UsageErrors as when runs are made."""
     for flag, entry in FIT.items():
         given = choices.get(entry.parameter)
         for value in given if isinstance(given, tuple) else (given,):

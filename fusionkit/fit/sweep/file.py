@@ -1,9 +1,9 @@
-"""A sweep as a file: the options of ``fusionkit fit`` as YAML, and the same runs that they make.
+"""A sweep as a file: the options of ``fusionkit fit`` as YAML, which make the same runs as on the command line.
 
     store: conll2003.store            # relative to the file; several are trained on together
     seeds: 5
-    shots: [8, 32, 128]               # what a list holds is swept over
-    runs:                             # the runs of all blocks; what stands above is shared, a block's own wins
+    shots: [8, 32, 128]               # a list is swept over
+    runs:                             # blocks share the options above; a block's own options win
       - fusion: [last, linear]
         lr: 2e-3
       - fusion: dwatt
@@ -29,12 +29,12 @@ from fusionkit.options.tables import FIT, STORES
 from fusionkit.options.yaml_file import YamlNode, read_options, shown
 from fusionkit.options.yaml_texts import Keys, read_texts
 
-# Where and how it is run, not what it is.
+# Options that say where and how a sweep is run, not what it trains.
 ELSEWHERE = (
     "sweep", "out", "device", "threads", "workers", "cluster", "cluster-config", "print-job", "retry-failed",
     "save-every", "dry-run", "log-to", "json",
 )  # fmt: skip
-# Ways to say the same: the one that is given later takes the place of the others.
+# Options that exclude each other: one in a block replaces the other of the shared options.
 RIVALS = (("seeds", "data_seeds"), ("seeds", "init_seeds"), ("draw", "draw_from"))
 Block = dict[str, Any]
 
@@ -45,8 +45,8 @@ class SweepFile:
 
     Attributes:
         stores, evaluate_on: as on the command line: paths are relative to the working directory.
-        tasks: of a list of tasks, each over a store of its own, by parameter.
-        blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter; the sweep is the runs of all of them.
+        tasks: the tasks of a list, each with its own store, by parameter.
+        blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter; the sweep has the runs of all blocks.
         cluster: whether the file has settings of a cluster.
     """
 
@@ -61,7 +61,7 @@ def read_sweep(path: str | Path) -> SweepFile:
     """Read a file; UsageError for no YAML, a repeated, unknown or misplaced key, or a value of another kind."""
     written = _parsed(Path(path).expanduser())
     top = dict(written.value)
-    cluster = top.pop("cluster", None) is not None  # read by whoever opens it, as the settings that they are
+    cluster = top.pop("cluster", None) is not None  # its settings are read where the cluster is opened
     parts = parts_of(written, ())
     top.pop("runs", None)
     tasks = read_tasks(written, ("tasks",), top.pop("tasks")) if "tasks" in top else []
@@ -75,7 +75,7 @@ def read_sweep(path: str | Path) -> SweepFile:
 
 
 def parts_of(written: YamlNode, keys: Keys) -> Sequence[dict[str, Any]]:
-    """The blocks below ``runs:`` of a sweep that stands at ``keys``; one that says nothing where there are none."""
+    """The blocks below ``runs:`` of the sweep at ``keys``; one empty block if there are none."""
     sweep = written.value
     for key in keys:
         sweep = sweep[key]
@@ -92,13 +92,13 @@ def parts_of(written: YamlNode, keys: Keys) -> Sequence[dict[str, Any]]:
 
 
 def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> Block:
-    """Choices with others over them, which win."""
+    """The choices of both, where those of ``above`` win, also over options that they exclude."""
     gone = {loser for pair in RIVALS for winner, loser in (pair, pair[::-1]) if winner in above and loser not in above}
     return {**{name: value for name, value in below.items() if name not in gone}, **above}
 
 
 def products(block: Block) -> Iterator[Block]:
-    """A block for each combination of what was listed for parameters that take one value."""
+    """A block for each combination of the values that are listed for parameters with one value."""
     listed = {name: value for name, value in block.items() if isinstance(value, list)}
     for values in itertools.product(*listed.values()):
         yield {**block, **dict(zip(listed, values, strict=True))}
@@ -118,7 +118,7 @@ def _block(written: YamlNode, keys: Keys, block: Mapping[str, Any], known: Mappi
 
 
 def _beside(file: Path, text: str) -> str:
-    """A path relative to a file; an address is what it is."""
+    """A path taken relative to the file's folder; an address is returned unchanged."""
     place = place_of(text)
     return str(file.parent / place.expanduser()) if isinstance(place, Path) else text
 

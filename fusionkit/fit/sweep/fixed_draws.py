@@ -65,8 +65,8 @@ def open_draws(place: str | Path) -> list[FixedDraws]:
 def with_draws(specs: Sequence[RunSpec], drawn: Sequence[FixedDraws]) -> list[RunSpec]:
     """Each run with the examples that were drawn by its ``data_seed`` and ``shots``, or with those of the one list.
 
-    Runs over the same store, then the same column, are taken where there are any. UsageError if none or different ones
-    were drawn, and for a number of shots beside a list.
+    Draws of runs over the same store, then with the same task and column, are preferred. UsageError if there is no such
+    draw or there are different ones, and for a number of shots with a list.
     """
     return [dataclasses.replace(spec, draw=GIVEN, draw_ids=_drawn_for(spec, drawn).digest) for spec in specs]
 

@@ -1,4 +1,4 @@
-"""The floors of a sweep: runs of the same table that no head is trained for, one for each draw of each task."""
+"""The floors of a sweep: runs in the same table for which no head is trained, one for each draw of each task."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fusionkit.specs import RunSpec
 from fusionkit.tasks import tasks_of
 
 NO_HEAD = "none"
-# What a floor has in common with the heads that it stands beside; all other options of training say nothing of it.
+# The fields that a floor shares with the heads it is compared with; no other training option applies to it.
 SHARED = ("store", "mix", "evaluate_on", "task", "label", "shots", "draw", "draw_ids", "data_seed")
-USUAL = ("classification", "pair-classification", "regression")  # those that always have the majority
+USUAL = ("classification", "pair-classification", "regression")  # tasks with the majority floor by default
 
 
 def floors_of(specs: Iterable[RunSpec], names: Sequence[str] | None) -> list[RunSpec]:
     """The floors of some runs, each once, in their order.
 
     Args:
-        names: None is the majority for tasks of one label or number an example, and nothing for others.
+        names: None is the majority floor for tasks with one label or number per example, and no floor for others.
 
     Raises:
         UsageError: a task has no such floor.

@@ -1,12 +1,12 @@
-"""The stored layer that the runs of a method start from: what is asked for, and what the store and the method allow.
+"""The stored layer that the runs of a method start from, chosen by the user, the store and the method.
 
     auto    the highest stored layer below all that the method changes, from 1 on; none where there is none, or the
             encoder cannot start there
     none    from the text
     k       that layer, or an error
 
-Whether an encoder can is tried with it (:mod:`fusionkit.tuning.upper_layers`). One that is not to be had now, or too
-large for this process, which may only give work to others, is taken to be able: its runs try it again.
+Whether an encoder can start there is tried (:mod:`fusionkit.tuning.upper_layers`). This process may only give work to
+others: if it cannot load the encoder, or lacks the memory, it assumes that the encoder can, and the runs try again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fusionkit.methods.table import parse_method
 from fusionkit.specs import AUTO, FROZEN
 
 STARTS = "fusionkit.tuning.start"
-COPIES = 3  # of an encoder's weights in float32, that are there at once while it is loaded and tried
+COPIES = 3  # of an encoder's weights in float32, held at once while it is loaded and tried
 
 
 def start_layer(store: Stores, method: str, given: str | int) -> int | None:
@@ -65,15 +65,15 @@ def start_layer(store: Stores, method: str, given: str | int) -> int | None:
 
 
 def highest_below(store: Stores, method: str) -> int | None:
-    """The highest layer of a store that is below all that a method changes; None for none from 1 on."""
+    """The highest stored layer, from 1 on, that is below all layers that a method changes; None if there is none."""
     lowest = parse_method(method).lowest_layer(store.manifest["encoder"]["layers"] - 1)
     stored = () if any(each.is_planned for each in stores_of(store)) else store.layers
     return max((layer for layer in stored if 1 <= layer < lowest), default=None)
 
 
 def start_of(store: Stores, method: str, layer: int) -> Any:
-    """The :class:`fusionkit.tuning.start.Start` of a method from a stored layer, the UsageError of an encoder that
-    cannot start there, or None where the encoder is not to be had. Loads transformers.
+    """The :class:`fusionkit.tuning.start.Start` of a method from a stored layer; the UsageError if the encoder cannot
+    start there; None if the encoder cannot be loaded, is not the store's, or memory is short. Loads transformers.
     """
     spare = spare_memory()
     if spare is not None and COPIES * 4 * store.manifest["encoder"]["parameters"] > spare:

@@ -1,4 +1,4 @@
-"""The runs of a sweep: the product of all choices, over one store or a mixture of stores."""
+"""The runs of a sweep: the product of all choices, over one store, a mixture of stores, or a store for each task."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fusionkit.tasks.joint import fitting_heads, text_of
 
 USUAL = ("last", "linear", "concat", "attention")
 OF_SWEEPS = ("halving", "floor", "budget_per_task")
-WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # what an encoder's LM head can read
+WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # an encoder's LM head can read their output
 
 
 def expand(
@@ -62,24 +62,25 @@ def expand(
     freeze: str | None = None,
     **options: Any,
 ) -> list[RunSpec]:
-    """Every run of a sweep over one store, or a mix; UsageError for a choice that the store or the head does not
-    support.
+    """Every run of a sweep; UsageError for a choice that the store or the head does not support.
 
     Args:
         task: a task, or several by their names, ``{"topic": "classification", "slots": "tagging"}``. label: the column;
-            for several tasks the columns whose name is not the task's, by the task's name. head: for several tasks the
-            heads that are not the default, by the task's name.
-        methods: what is trained of the encoder. fusions: none are four that suit the store.
-        seeds: trial k has k as ``data_seed`` and as ``init_seed``.
-        data_seeds, init_seeds: counts too, each of the one with each of the other. draws: the examples to draw again,
-            by ``data_seed`` and ``shots``, or one list of them. shots: none are those of ``draws``, else all of train.
+            for several tasks the columns that are not named like their task, by the task's name. head: for several
+            tasks the heads that are not the default, by the task's name.
+        methods: what is trained of the encoder. fusions: by default four that suit the store.
+        seeds: the number of trials; trial k has k as ``data_seed`` and as ``init_seed``.
+        data_seeds, init_seeds: numbers of seeds; each data seed is combined with each init seed. draws: the examples to
+            draw again, by ``data_seed`` and ``shots``, or one list of them. shots: by default those of ``draws``, else
+            all of train.
         validate_on: a number of validation examples, or a share of those that the store has, ``10%``.
-        order: ``shuffle`` or ``window``; ``auto`` is the usual one of runs on all of train, ``shuffle`` for draws.
-        control: each run also on control labels. mdl: each run also block by block of an online code.
+        order: ``shuffle`` or ``window``; ``auto`` is :func:`usual_order` for runs on all of train, ``shuffle`` for
+            draws.
+        control: each run also on control labels. mdl: each run also on each block of an online code.
         starts: finished runs; each run starts from the one that suits it. init_part: the part that is taken, ``both``
             unless given. freeze: the part that is not trained.
-        options: of training, as :class:`~fusionkit.specs.RunSpec` has them: ``dropout=0.1``. Several are taken of
-            those that a flag may give several times, ``epochs=(5, 10)``; ``lrs``, ``batch_sizes``.
+        options: of training, as :class:`~fusionkit.specs.RunSpec` has them: ``dropout=0.1``. Options whose flag can be
+            repeated take several values: ``epochs=(5, 10)``; ``lrs``, ``batch_sizes``.
     """
     mix = store if isinstance(store, Mix) else None
     multi = store if isinstance(store, TaskStores) else None
@@ -188,13 +189,13 @@ def usual_fusions(store: StoreFacts) -> Sequence[str]:
 
 
 def layer_by_layer(store: StoreFacts, fusion: str) -> list[str]:
-    """The fusions that a name stands for: :data:`EVERY_LAYER` is each stored layer alone, another is itself."""
+    """The fusions that a name stands for: each stored layer alone for :data:`EVERY_LAYER`, else the name itself."""
     return [f"layer:{layer}" for layer in store.layers] if fusion == EVERY_LAYER else [fusion]
 
 
 def _settings(options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Options of training by field, once for each combination of the values given; UsageError for an unknown one."""
-    # These are of a sweep, not of a run.
+    """Training options by field, for each combination of the given values; UsageError for an unknown option."""
+    # OF_SWEEPS are options of a sweep, not of a run.
     known = {entry.parameter: entry for entry in FIT.values() if entry.name not in OF_SWEEPS}
     for name in options:
         if name not in known:
@@ -209,7 +210,7 @@ def _settings(options: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _check_methods(store: Stores, methods: Sequence[str], task: str) -> None:
-    """Refuse methods that train through the encoder over rows, or for a task, that cannot."""
+    """Refuse methods that train through the encoder where the task or the store's rows do not allow it."""
     if all(method == FROZEN for method in methods):
         return
     if task == "mlm" or store.rows != "tokens":
@@ -222,7 +223,7 @@ def _check_methods(store: Stores, methods: Sequence[str], task: str) -> None:
 
 
 def _check_control(methods: Sequence[str], task: str, draw: str, starts: bool) -> None:
-    """Refuse control labels where they say nothing: they are for heads over one frozen encoder, from the start."""
+    """Refuse control labels where they say nothing: they are for new heads over one frozen encoder."""
     strays = {
         "--task mlm": task == "mlm",
         "a --method that trains through the encoder": any(method != FROZEN for method in methods),
@@ -260,8 +261,8 @@ def _check_mdl(
 
 
 def watched_count(store: Stores, given: int | str | None) -> int | None:
-    """The number of validation examples that are scored while training, from a number or a share of those that are
-    stored.
+    """The number of validation examples that are scored during training, from a number or a share of the stored ones;
+    None for all.
 
     UsageError if it is neither, or a share of a split that is not stored.
     """

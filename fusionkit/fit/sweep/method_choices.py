@@ -27,7 +27,7 @@ def method_spelling(text: str) -> str:
 
 
 def over_frozen_encoder(text: str) -> str:
-    """A method that trains the parts that it adds alone; UsageError for one that adds none."""
+    """The spelling of a method with which it trains only the parts that it adds; UsageError if it adds none."""
     method = parse_method(text)
     if ENCODER in method.options:
         return str(parse_method(f"{text},{ENCODER}=frozen")) if method.options[ENCODER] != "frozen" else str(method)
@@ -61,12 +61,12 @@ def rate_of(given: float | str) -> float:
 
 
 def options_for(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of training of a sweep's runs of one method, by parameter.
+    """The training options of a sweep's runs with one method, by parameter.
 
     Args:
-        method: its spelling. given: what the user gave for all methods of the sweep.
+        method: its spelling. given: the user's options for all methods of the sweep.
     """
-    if method == FROZEN:  # what is of methods alone says nothing to it
+    if method == FROZEN:  # options of methods do not apply to it
         known = options_of(RunSpec)
         return {
             name: value for name, value in given.items() if name not in {known[each].parameter for each in OF_METHODS}
@@ -79,20 +79,20 @@ def options_for(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def usual(entry: MethodEntry) -> dict[str, Any]:
-    """What a method is trained with where nothing is said."""
+    """The default options of a method, by parameter."""
     decay = {"weight_decay": DECAY} if entry.shared == "encoder" else {}
     return {"epochs": (entry.epochs,), "warmup": WARMUP, **decay}
 
 
 def usual_run(method: str) -> dict[str, Any]:
-    """The fields of one run of a method where nothing is said."""
+    """The default fields of one run of a method."""
     entry = parse_method(method).entry
     found = {"epochs": entry.epochs, "warmup": WARMUP, "encoder_lr": entry.rates[0]}
     return found | ({"weight_decay": DECAY} if entry.shared == "encoder" else {})
 
 
 def refuse_strays(methods: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Refuse options of methods where no run has one (UsageError)."""
+    """Refuse options of methods where all runs are frozen (UsageError)."""
     if any(method != FROZEN for method in methods):
         return
     known = options_of(RunSpec)

@@ -2,7 +2,7 @@
 
     fusionkit fit sst2.store atis.store --task multi --label atis=intent --label atis=slots --head atis-slots=crf
 
-A task has the name of its store's folder; where a store brings several, of store and column: ``atis-slots``.
+A task is named like its store's folder. If a store has several tasks, the name is store and column: ``atis-slots``.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from fusionkit.dataset.task_stores import TaskChoice, TaskStores
     from fusionkit.store import Store
 
-TURNLESS = ("diff-prune",)  # its phases and its mask are of one task
+TURNLESS = ("diff-prune",)  # methods of one task alone: the phases and the mask of diff-prune belong to one task
 NAMED = ("task", "label", "head")
 
 
 def named_tasks(
     shares: Sequence[Share], task: str | None = None, label: str | None = None, head: str | None = None
 ) -> list[TaskChoice]:
-    """The tasks of stores that the user names one after another.
+    """The tasks of several stores, from the user's options, whose values are joined by commas.
 
     Args:
-        task: ``multi``, then ``NAME=TASK`` where the columns suggest another. label: ``NAME=COLUMN`` by the names of
-            stores, one several times for several tasks. head: ``NAME=HEAD`` by the names of tasks.
+        task: ``multi``, then ``NAME=TASK`` where the columns suggest another task. label: ``NAME=COLUMN`` by the names
+            of stores; a store that is named several times has several tasks. head: ``NAME=HEAD`` by the names of tasks.
 
     Raises:
-        UsageError: a share of a store, an unknown name, or a value without a name.
+        UsageError: a share of a store, two stores of one name, an unknown name, or a value without a name.
     """
     from fusionkit.dataset.task_stores import TaskChoice
 
@@ -103,8 +103,10 @@ def check_multi(
     store: TaskStores,
     beside: Mapping[str, object],
 ) -> None:
-    """Refuse what runs of several tasks over stores of their own cannot have (UsageError): of ``beside`` all that is
-    given.
+    """Refuse what runs of several tasks over stores of their own cannot have (UsageError).
+
+    Args:
+        beside: options by flag, each of which is refused if it is given.
     """
     for name in ("task", "label", "head"):
         if given.get(name) is not None:
@@ -135,7 +137,7 @@ def refuse_of_tasks(given: Mapping[str, Any]) -> None:
             )
 
 
-# A task of a list of `tasks:` in a file.
+# The options of one task in a list of `tasks:` in a file.
 TASK = by_flag(
     OptionInfo(name="name", help="Name of the task.", lists=NONE),
     OptionInfo(name="store", help="Its store; in a study the name of a source.", lists=NONE),
@@ -145,7 +147,7 @@ TASK = by_flag(
 
 
 def read_tasks(written: YamlNode, keys: Keys, value: Any) -> list[dict[str, Any]]:
-    """The tasks of a list in a file, by parameter; ``store`` is the text as it stands there.
+    """The tasks of a list in a file, by parameter; ``store`` is the text in the file.
 
     Raises:
         UsageError: no list of blocks, an unknown key, or a task without a name or store.
@@ -176,14 +178,15 @@ def opened(
     blocks: Sequence[Mapping[str, Any]],
     tasks: Sequence[tuple[Mapping[str, Any], Store]] = (),
 ) -> tuple[Stores, list[dict[str, Any]]]:
-    """What a sweep is trained over, and its blocks without the names of tasks that are settled with it.
+    """The stores that a sweep is trained over, and its blocks. With ``--task multi``, the tasks, labels and heads that
+    blocks name are taken out of them, as the stores hold them.
 
     Args:
         tasks: those of a file, each with its store; none where ``shares`` are the stores.
 
     Raises:
-        UsageError: blocks of which some have several tasks over stores of their own and some one, or that name them in
-            other ways; and as :class:`fusionkit.dataset.task_stores.TaskStores`.
+        UsageError: only some blocks have several tasks over stores of their own, blocks name these tasks differently,
+            or there are ``judges`` for them; and as :class:`fusionkit.dataset.task_stores.TaskStores`.
     """
     from fusionkit.dataset.mixture import mix_of
     from fusionkit.dataset.task_stores import TaskChoice, TaskStores

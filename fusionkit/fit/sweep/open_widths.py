@@ -1,5 +1,5 @@
-"""Methods and fusions whose width is left out, and the widest of them that a budget of weights allows; loads no torch
-but for methods.
+"""Methods and fusions whose width is left out, and the largest width that a budget of weights allows. Loads torch only
+for methods.
 
     pals, low-rank:layers=-3:, projected-attention:depth=3
 """
@@ -20,7 +20,7 @@ from fusionkit.options.spelling import omitted, parse
 from fusionkit.plural import counted
 
 MOST = 1 << 20  # the widest that is tried
-Count = Callable[[str], int]  # the weights that a task has for itself of a method or a fusion
+Count = Callable[[str], int]  # a method or a fusion → the number of its weights that a task has for itself
 
 
 class NothingFitsError(UsageError):
@@ -32,8 +32,8 @@ class OpenWidth:
     """A method or a fusion whose width is left out, like ``pals:share=no``.
 
     Attributes:
-        noun: ``method`` or ``fusion``. text: as the user has written it. kind, options: its name, and what stands
-            behind the colon. argument: what is left out. step: the width is a multiple of it, so that its heads fit.
+        noun: ``method`` or ``fusion``. text: as the user wrote it. kind, options: its name, and the text after the
+            colon. argument: the name of its width. step: the number of its heads, or 1; the width is a multiple of it.
     """
 
     noun: str
@@ -45,8 +45,8 @@ class OpenWidth:
 
     @classmethod
     def of(cls, noun: str, text: str) -> OpenWidth | None:
-        """None where nothing is left out; UsageError for an unknown name or option, or an argument that is no whole
-        number.
+        """The open width of a text, None if its width is given; UsageError for an unknown name or option, or an
+        argument that is no whole number.
         """
         registry, class_of = (METHODS, method_class) if noun == "method" else (FUSIONS, fusion_signature)
         kind, options = registry.split(text)
@@ -61,15 +61,15 @@ class OpenWidth:
         return cls(noun, text, kind, options, argument.name, max(int(values.get("heads", 1)), 1))
 
     def at(self, width: int) -> str:
-        """The text with a width."""
+        """The text with a width filled in."""
         return ",".join(filter(None, [f"{self.kind}:{width}", self.options]))
 
     def widest(self, count: Count, budget: int) -> str:
-        """The text with the width that comes nearest to a budget and stays within it.
+        """The text with the width whose number of weights is nearest to a budget without exceeding it.
 
         Raises:
-            UsageError: the number of weights does not depend on it, the encoder cannot take the method, or the widest
-            is within the budget by far: no width comes near it.
+            UsageError: the number of weights does not depend on the width, the encoder cannot take the method, or the
+            width with the most weights still has fewer than the budget.
             NothingFitsError: no width stays within the budget.
         """
 
@@ -79,15 +79,15 @@ class OpenWidth:
         one, two = weights(1), weights(2)
         if one == two:
             raise self._refused(f"the weights that a task has for itself do not depend on its {self.argument}")
-        rises = two > one  # those of ladder:r fall
+        rises = two > one  # the weights of ladder:r fall with its width
 
         def fits(times: int) -> bool | None:
-            """None where there is no such width: it is wider, or narrower, than the encoder takes."""
+            """Whether a width is within the budget; None if it is wider, or narrower, than the encoder takes."""
             with suppress(UsageError):
                 return weights(times) <= budget
             return None
 
-        # Up to `low` it goes on, from `high` on it does not: weights still fit, or where they fall do not fit yet.
+        # Bisection. Rising weights fit at `low` and do not fit at `high`; falling ones the other way round.
         low, high = 0, 1
         while high <= MOST and bool(fits(high)) == rises:
             low, high = high, 2 * high
@@ -116,7 +116,7 @@ class OpenWidth:
 
 
 def filled(method: str, fusion: str, budget: int, of_method: Count, of_fusion: Count) -> tuple[str, str]:
-    """A method and a fusion with the width that one of them leaves out, as wide as the budget of both together allows.
+    """A method and a fusion with the missing width of one filled in: the largest that the budget of both allows.
 
     Raises:
         UsageError: both leave it out, or nothing stays within the budget.
