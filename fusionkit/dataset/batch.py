@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-FILLING = -100  # the target of a row that is no one's: PyTorch's cross-entropy passes over it
+FILLING = -100  # the target of a padding row: PyTorch's cross-entropy ignores it
 
 
 class SharedBuffer:
-    """A reusable buffer for minibatches, known by its identity; freed with the last batch that lies in it."""
+    """A reusable buffer for minibatches, compared by identity; freed with the last batch that uses it."""
 
 
 @dataclass(frozen=True)
@@ -21,15 +21,15 @@ class Batch:
 
     Attributes:
         states: float32 ``[rows, layers, hidden]``. offsets: int64 ``[examples · sides + 1]`` into the rows.
-        targets: int64, ``[examples]`` or ``[rows read]`` as the task's unit is; -1 where unseen in train. float32 for
-            a task of numbers, and ``[examples, classes]`` where an example may have several.
+        targets: int64, ``[examples]`` or ``[rows read]``, by the task's unit; -1 for a class that train lacks. float32
+            ``[examples]`` for a task of numbers, float32 ``[examples, classes]`` where an example may have several.
         read: int64 ``[rows read]``, ascending, the rows the head reads; None is all.
         read_offsets: int64 ``[examples · sides + 1]`` into the rows read.
-        name: the task whose targets these are, where a run has several. others: the batches of the run's other tasks
+        name: the task of these targets, where a run has several tasks. others: the batches of the run's other tasks
             over the same rows, by their names.
         place: the buffer that holds the tensors, where other minibatches reuse it; None where the tensors have memory
             of their own. In a buffer, padding rows may follow after the last offset; their targets are :data:`FILLING`.
-        longest: no example has more rows; None where nobody said, and who needs it must look at the offsets.
+        longest: an upper bound of the rows between two offsets; None where it is unknown, then compute it from them.
     """
 
     states: Tensor

@@ -15,12 +15,12 @@ from fusionkit.tags import are_span_tags
 
 
 def usual_examples(store: Store) -> pd.DataFrame:
-    """The examples from whose columns the task is inferred: those of train, where there is one."""
+    """The examples whose columns the task is inferred from: those of train, or of the first split without train."""
     return store["train" if "train" in store.splits else store.splits[0]].examples
 
 
 def distinct(stores: Sequence[Store]) -> tuple[Store, ...]:
-    """Each store once, the first of those with one identity."""
+    """The stores without repeats: of stores with one digest, the first."""
     found: dict[str, Store] = {}
     for store in stores:
         found.setdefault(store.digest, store)
@@ -28,7 +28,7 @@ def distinct(stores: Sequence[Store]) -> tuple[Store, ...]:
 
 
 def legible_names(stores: Sequence[Store]) -> dict[str, str]:
-    """The name of each store, by its digest: its source, with the start of the digest where two sources are equal."""
+    """A readable name for each store, by its digest: its source, and part of the digest where two names are equal."""
     sources = Counter(store.name for store in stores)
     return {
         store.digest: store.name if sources[store.name] == 1 else f"{store.name}/{store.digest[:8]}" for store in stores
@@ -36,7 +36,7 @@ def legible_names(stores: Sequence[Store]) -> dict[str, str]:
 
 
 def refuse_strangers(stores: Sequence[Store], but: Sequence[str] = ()) -> None:
-    """Refuse stores whose states cannot be mixed: another encoder, rows or kind of input, or no common layer.
+    """Refuse stores whose states cannot be mixed: they differ in encoder, rows or kind of input, or share no layer.
 
     Args:
         but: fields that may differ.
@@ -53,7 +53,7 @@ def refuse_strangers(stores: Sequence[Store], but: Sequence[str] = ()) -> None:
 
 
 def refuse_without(stores: Sequence[Store], column: str) -> None:
-    """Refuse stores of which some lack the column to learn."""
+    """Raise UsageError if a store lacks the column to learn."""
     found = [list(usual_examples(store).columns) for store in stores]
     lacking = [store for store, columns in zip(stores, found, strict=True) if column not in columns]
     if lacking:
@@ -66,9 +66,9 @@ def refuse_without(stores: Sequence[Store], column: str) -> None:
 
 
 def refuse_disjoint(stores: Sequence[Store], column: str, names: Mapping[str, set[str]]) -> None:
-    """Refuse stores of which one shares no label with any other.
+    """Raise UsageError if a store shares no label with any other.
 
-    ``names`` are the labels of each store, by its digest. The tag ``O`` of spans is no label.
+    ``names`` are the labels of each store, by its digest. The span tag ``O`` does not count as a label.
     """
     told = {digest: found - {"O"} if are_span_tags(found) else found for digest, found in names.items()}
     for store in stores:

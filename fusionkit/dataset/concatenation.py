@@ -1,8 +1,8 @@
-"""Splits of several stores as one: their states behind one numbering of rows, their examples in one row.
+"""Splits of several stores joined into one: one numbering of all rows, one list of all examples.
 
     row r  ↦  row r − b_k of split k,   b_k ≤ r < b_(k+1)
 
-Symbols: ``b_k`` the rows of all splits before k.
+Symbols: ``b_k`` the number of rows in all splits before k.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fusionkit.ragged import IntArray, offsets_of
 
 
 class ConcatenatedStates:
-    """The states of several splits, one behind the other.
+    """The states of several splits, one after the other.
 
     Args:
-        splits: their states, all of one width; precisions may differ.
-        positions: for each split the positions of the shared layers among its own.
+        splits: the states of each split, all of one width; dtypes may differ.
+        positions: for each split, the positions of the shared layers on its own layer axis.
 
     Attributes:
         shape: ``[rows, shared layers, hidden]``. starts: int64 ``[splits + 1]``, each split's first row.
@@ -42,10 +42,10 @@ class ConcatenatedStates:
         return self._splits
 
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
-        """Chosen rows of chosen layers as a tensor ``[len(rows), layers, hidden]``; IndexError where there is none.
+        """Chosen rows of chosen layers as a tensor ``[len(rows), layers, hidden]``; IndexError for a missing row.
 
-        Rows of one precision keep it; rows of several come in the narrowest that holds them all. The memory behind is
-        layer-major, as in the store: the result is a transposed view.
+        Rows of one dtype keep it; rows of several are promoted to the narrowest dtype that holds them all. The memory
+        is layer-major, as in the store: the result is a transposed view.
 
         Args:
             rows: int64, 0 or more, any order. layers: positions among the shared layers; None is all.
@@ -69,7 +69,7 @@ class ConcatenatedStates:
         return out.transpose(0, 1)  # [rows, layers, hidden]
 
     def chunk_of(self, rows: IntArray) -> IntArray:
-        """The chunk that each row lies in: the numbers of a split's chunks follow those of the splits before it."""
+        """The chunk number of each row; a split's chunks are numbered after those of the splits before it."""
         found, before = np.zeros(len(rows), dtype=np.int64), 0
         split_of = np.searchsorted(self.starts, rows, side="right") - 1
         for k, split in enumerate(self._chunked()):
@@ -81,7 +81,7 @@ class ConcatenatedStates:
     def load(
         self, rows: IntArray, layers: Sequence[int], reuse: ConcatenatedStates | None = None
     ) -> ConcatenatedStates:
-        """Read these rows, ascending and each once, into memory: the same splits with only these rows."""
+        """Read these rows (ascending, without repeats) into memory; the result keeps the numbering of all rows."""
         bounds = np.searchsorted(rows, self.starts)
         reused = [None] * len(self._splits) if reuse is None else reuse._splits
         return ConcatenatedStates(
@@ -103,8 +103,8 @@ def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSp
     """One split of all examples, in the order of the parts.
 
     Args:
-        parts: a name that goes before the ids (``de`` makes ``de/12``), the split, and the positions of the shared
-            layers in its store. All of one task and as many sequences an example.
+        parts: a prefix for the ids (``de`` makes ``de/12``), the split, and the positions of the shared layers in its
+            store. All parts have the same task and the same number of sequences per example.
     """
     names, splits, positions = zip(*parts, strict=True)
     states = ConcatenatedStates([split.states for split in splits], positions)

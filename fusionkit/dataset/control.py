@@ -1,17 +1,17 @@
-"""Control labels: in the place of the real ones a fixed random label for each word type, or for each text.
+"""Control labels: a fixed random label per word type, or per text, in place of the real label.
 
     C(v) = t_⌊n u(v)⌋        u(v) = h(v) / 2⁶⁴
 
-Symbols: ``t_0 … t_(n-1)`` the labels of all words (of sentence tasks: of all examples) of train in their order, so that
+Symbols: ``t_0 … t_(n-1)`` the sorted labels of all words of train (for sentence tasks: of all examples), so that
 control labels are drawn from train's empirical distribution; ``h(v)`` the first 64 bits of the SHA-256 of the column's
-name and of v. ``v`` is a word as it is written; for sentence tasks it is the text, of a pair both texts.
+name and of v. ``v`` is a word as it is written; for sentence tasks it is the text, or both texts of a pair.
 
-C(v) depends on the word, the column and train's labels alone: a word type has one label in all splits and for all
-seeds. A head that does as well on control labels as on the real ones has learned words by heart. Selectivity is the
-score of the real labels minus that of the control labels.
+C(v) depends only on the word, the column and train's labels: a word type has one label in all splits and for all
+seeds. A head that does as well on control labels as on the real ones has memorised words. Selectivity is the score of
+the real labels minus that of the control labels.
 
-Source: Hewitt and Liang (2019), sections 2.1 and 3.1, for words. For texts there is no published rule. A text of test
-that train lacks has a label that nothing tells, so the control score there is what guessing gives.
+Source: Hewitt and Liang (2019), sections 2.1 and 3.1, for words. For texts there is no published rule.
+Nothing predicts the control label of a test text that train lacks: the control score on such texts is that of guessing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROLES = ("text", "pair", "tokens")
 
 
 def label_pool(task: Task, golds: Iterable[Sequence[Any]]) -> list[Any]:
-    """The labels of train in their order, one for each word or example; None stands for no label and is left out."""
+    """The labels of train, sorted by their text, one for each word or example; None (no label) is left out."""
     told = [label for gold in golds for label in gold if label is not None]
     return sorted(chain.from_iterable(told) if task.unit == "word" else told, key=str)
 
@@ -46,8 +46,8 @@ def control_columns(store: Store, columns: Columns, task: Task, label: str, pool
     """The same examples with control labels.
 
     Args:
-        columns: by split a label an example, None without one, and which examples have one. pool: as
-            :func:`label_pool` gives it.
+        columns: by split, one label per example (None without one) and which examples have one. pool: the result of
+            :func:`label_pool`.
     """
     roles = store.manifest["columns"]
     known: dict[str, Any] = {}

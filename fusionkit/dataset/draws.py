@@ -19,20 +19,20 @@ from fusionkit.specs import GIVEN, RunSpec
 from fusionkit.tags import are_span_tags
 from fusionkit.tasks import tasks_of
 
-# Streams of one seed that must not repeat each other.
+# Random streams of one seed: two uses with the same stream would get the same numbers.
 DRAW, ORDER, CARVE = 1, 2, 3
 SHARE, RANKING, WATCH, WINDOWED = 7, 8, 9, 10
-WINDOW_CHUNKS = 4  # part of what an order is: another number is another order
+WINDOW_CHUNKS = 4  # part of the order's definition: another number gives another order
 
 
 def draw_of(spec: RunSpec, data: TaskData) -> IntArray | None:
     """The training examples that a run learns from, ascending; None is all of them.
 
-    With several tasks the classes of the first one count. UsageError for a draw larger than the training split, one
-    that the task has no classes for, and ids that are not given or not in train.
+    With several tasks, the first task's classes count. UsageError for a draw larger than the training split or than a
+    class, one that :func:`check_draw` refuses, and ids that were not given, are not in train or are not unique there.
     """
     if spec.mdl is not None:
-        return None  # its data hold the examples that it learns from alone
+        return None  # its train split has only the examples that it learns from
     check_draw(spec)
     train = data.train
     if spec.draw_ids is not None:
@@ -44,8 +44,8 @@ def draw_of(spec: RunSpec, data: TaskData) -> IntArray | None:
         return None
     if spec.draw == "stratified":
         spans = data.task.unit == "word" and are_span_tags(data.labels)
-        names = sorted({tag[2:] for tag in data.labels if tag != "O"}) if spans else data.labels  # of spans their types
-        # A class that is known from elsewhere, and that no example of train holds, is refused as all others that lack.
+        names = sorted({tag[2:] for tag in data.labels if tag != "O"}) if spans else data.labels  # spans: types
+        # A class that no example of train holds must be refused like any other class with too few examples.
         none = dict.fromkeys(names, np.zeros(0, dtype=np.int64))
         return stratified_draw(none | train.holders, len(train), spec.shots, spec.data_seed)
     draw = nested_draw if spec.draw == "nested" else uniform_draw
@@ -53,7 +53,7 @@ def draw_of(spec: RunSpec, data: TaskData) -> IntArray | None:
 
 
 def check_draw(spec: RunSpec) -> None:
-    """Refuse to draw of classes where the task has none, and a way of drawing where nothing is drawn."""
+    """Refuse a stratified draw for a task without classes, and a kind of draw without ``shots``."""
     task = next(iter(tasks_of(spec.task).values()))
     if spec.draw == "stratified" and (task.numeric or task.unit == "row"):
         raise UsageError(
@@ -100,25 +100,25 @@ def uniform_draw(examples: int, shots: int, classes: int, data_seed: int) -> Int
 def nested_draw(examples: int, shots: int, classes: int, data_seed: int) -> IntArray:
     """The first ``shots · classes`` examples of one permutation, ascending.
 
-    Each draw is uniform too, and smaller draws lie in larger ones.
+    Each draw is uniform too, and a larger draw contains the smaller ones.
     """
     return _first(examples, draw_size(examples, shots, classes), data_seed, RANKING)
 
 
 def stratified_draw(holders: Mapping[str, IntArray], examples: int, shots: int, data_seed: int) -> IntArray:
-    """For each class the first ``shots`` examples of a permutation that have it; smaller draws lie in larger ones.
+    """For each class the first ``shots`` examples of a permutation that have it; larger draws contain smaller ones.
 
         draw = ∪_c { the first N of the permutation that hold c }
 
-    Where an example holds one class these are N of each. One that holds several (a sentence with its entity types)
-    counts for each of them, so there are from N to N·C; each class's N are uniform among those that hold it, and the
-    order of the classes does not matter.
+    Symbols: N is ``shots``, C the number of classes. If each example holds one class, the draw has N examples of each
+    class. An example with several classes (a sentence with its entity types) counts for each of them, so the draw has
+    N to N·C examples. The N of a class are uniform among its examples; the order of the classes does not matter.
 
     Args:
         holders: by class the examples that hold it, int64, each once.
 
     Returns:
-        ascending example numbers. UsageError for a class that fewer examples hold.
+        ascending example numbers. UsageError for a class with fewer than ``shots`` examples.
     """
     if few := {name: len(found) for name, found in holders.items() if len(found) < shots}:
         shown = sorted(few.items(), key=lambda one: one[1])[:6]
@@ -135,7 +135,7 @@ def stratified_draw(holders: Mapping[str, IntArray], examples: int, shots: int, 
 
 
 def draw_size(examples: int, shots: int, classes: int) -> int:
-    """Examples that a draw of so many shots takes; UsageError where the training split has fewer."""
+    """The number of examples in a draw; UsageError where the training split has fewer."""
     wanted = shots * classes
     if wanted > examples:
         raise UsageError(
@@ -148,17 +148,17 @@ def draw_size(examples: int, shots: int, classes: int) -> int:
 
 
 def nested_order(examples: int, data_seed: int) -> IntArray:
-    """The permutation whose beginnings are the nested draws of a data seed, int64 ``[examples]``."""
+    """The permutation whose prefixes are the nested draws of a data seed, int64 ``[examples]``."""
     return np.random.default_rng([data_seed, RANKING]).permutation(examples)
 
 
 def _first(examples: int, count: int, *seed: int) -> IntArray:
-    """The first ``count`` of a permutation, ascending: uniform, and a larger count holds those of a smaller one."""
+    """The first ``count`` entries of a permutation, ascending: uniform; a larger count contains a smaller one's."""
     return np.sort(np.random.default_rng(seed).permutation(examples)[:count])
 
 
 def share_draw(examples: int, count: int, data_seed: int) -> IntArray:
-    """The examples of a share of a store, ascending, whatever other stores they are joined with."""
+    """The ``count`` examples drawn as a store's share, ascending; other stores of the mix do not change them."""
     return _first(examples, count, data_seed, SHARE)
 
 
@@ -170,13 +170,13 @@ def epoch_order(examples: int, data_seed: int, epoch: int) -> IntArray:
 def window_order(chunks: IntArray, data_seed: int, epoch: int) -> list[IntArray]:
     """A permutation of the examples for one epoch that needs few chunks of a store at a time.
 
-        chunks in a random order, :data:`WINDOW_CHUNKS` of them a window; a window's examples in a random order
+        chunks in a random order, :data:`WINDOW_CHUNKS` per window; a window's examples in a random order
 
     Args:
         chunks: the chunk in which each example begins, int64 ``[examples]``.
 
     Returns:
-        the examples window by window: each in one of them, none of them empty.
+        the examples of each window; each example is in one window, and no window is empty.
     """
     rng = np.random.default_rng([data_seed, WINDOWED, epoch])
     order = rng.permutation(np.unique(chunks))
@@ -185,16 +185,14 @@ def window_order(chunks: IntArray, data_seed: int, epoch: int) -> list[IntArray]
 
 
 def carve(examples: int, share: float) -> tuple[IntArray, IntArray]:
-    """The training examples that are left and those of a validation share, both ascending: the same share in every
-    run.
-    """
+    """Split off a validation share: the other training examples and the share, ascending, the same in every run."""
     order = np.random.default_rng([0, CARVE]).permutation(examples)
     size = max(1, round(examples * share))
     return np.sort(order[size:]), np.sort(order[:size])
 
 
 def watched_split(spec: RunSpec, data: TaskData) -> TaskSplit:
-    """The examples that are scored while training and choose the epoch: ``validate_on`` of validation, or all of it."""
+    """The examples scored during training to choose the epoch: ``validate_on`` of validation, or all of it."""
     if data.apart and spec.validate_on is not None:
         return tasks_joined({name: watched_split(spec, part) for name, part in data.parts.items()}, apart=True)
     whole = data.validation
@@ -204,5 +202,5 @@ def watched_split(spec: RunSpec, data: TaskData) -> TaskSplit:
 
 
 def watched_draw(examples: int, count: int) -> IntArray:
-    """The validation examples that are scored while training, ascending: the same in every run."""
+    """The validation examples that are scored during training, ascending: the same in every run."""
     return _first(examples, count, 0, WATCH)

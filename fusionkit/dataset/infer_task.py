@@ -24,7 +24,7 @@ MEND = "choose another --label or --task, or mend these values and encode again"
 
 
 def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task, str]:
-    """One task and the column it learns: those that the user names, else by the columns' roles; UsageError if they do
+    """The task and the column it learns: as the user names them, else from the columns' roles; UsageError if they do
     not fit.
     """
     if (masked := choose_mlm(store, task, label)) is not None:
@@ -93,11 +93,11 @@ def _unsuited(
 
 
 def choose_tasks(store: Store, task: str | None, label: str | None) -> dict[str, tuple[Task, str]]:
-    """The tasks of a run with the column that each learns, by their names; one without a name has ``""``.
+    """The tasks of a run by name, each with the column that it learns; a task without a name is under ``""``.
 
     Args:
         task: a task, ``joint``, or several as ``topic=classification,slots=tagging``. label: a column; for several
-            tasks one each, ``topic=category`` where the column has another name than the task.
+            tasks one per task, ``topic=category`` where the column has another name than the task.
     """
     if task is None or (task not in SHORT and "=" not in task):
         return {ALONE: choose_task(store, task, label)}
@@ -117,7 +117,7 @@ def choose_tasks(store: Store, task: str | None, label: str | None) -> dict[str,
 
 
 def _joint_columns(store: Store, tasks: Mapping[str, Task], label: str | None) -> list[str]:
-    """The two columns of ``joint``: those that the user names, in either order, else the one of each role."""
+    """The two columns of ``joint``: those that the user names, in either order, else the only column of each role."""
     columns = store.manifest["columns"]
     guessed = {role: columns[role] for role in ("labels", "tags")}
     named = [found[0] for found in guessed.values() if len(found) == 1] if label is None else label.split(",")
@@ -137,7 +137,7 @@ def _joint_columns(store: Store, tasks: Mapping[str, Task], label: str | None) -
 
 
 def _holds_lists(column: pd.Series[Any]) -> bool:
-    """By the first example that has a label at all."""
+    """Whether the first label that is not missing is a list."""
     held = column.dropna()
     return len(held) > 0 and isinstance(held.iloc[0], (list, np.ndarray))
 
@@ -147,13 +147,13 @@ def _is_numeric(column: pd.Series[Any] | None) -> bool:
 
 
 def _no_number(column: pd.Series[Any]) -> object:
-    """The first value that keeps a column from being numbers, else its first one."""
+    """The first value of a column that is not a number, else its first value."""
     strange = column[pd.to_numeric(column.astype(str), errors="coerce").isna()]
     return next(iter(strange if len(strange) else column), None)
 
 
 def _is_measured(column: pd.Series[Any] | None) -> bool:
-    """True for numbers with decimals; whole ones may be classes, which a missing value turns into floats."""
+    """True for numbers with decimals. Whole numbers may be classes: pandas makes them floats if a value is missing."""
     if column is None or not pd.api.types.is_float_dtype(column):
         return False
     values = column.to_numpy(dtype=np.float64)
@@ -170,7 +170,7 @@ class StoreFacts(Protocol):
 
 
 def choose_fusion(store: StoreFacts, fusion: str, layers: str | None) -> tuple[str, str | None]:
-    """A fusion's one spelling, and the layers that the user chose; UsageError if the store cannot serve it."""
+    """A fusion's canonical name, and the layers that the user chose; UsageError if the store does not suit it."""
     name, count = fusion_name(fusion), store.manifest["encoder"]["layers"]
     if store.rows == MASKED:
         refuse_misfit(name, len(store.layers), store.hidden)
@@ -193,13 +193,13 @@ def choose_fusion(store: StoreFacts, fusion: str, layers: str | None) -> tuple[s
             )
     read = fusion_layers(name, store.layers, count, chosen)
     with torch.device("meta"):
-        build_fusion(name, len(read), store.hidden)  # options that only the constructor can judge, at no cost
+        build_fusion(name, len(read), store.hidden)  # the constructor checks the options; nothing is allocated
     return name, None if chosen is None else ",".join(map(str, read))
 
 
 def choose_pool(store: StoreFacts, task: Task, pool: str | None, head: str | None = None) -> str | None:
-    """The way in which rows are pooled to one vector an example; None where there is nothing to pool, UsageError if
-    they cannot be.
+    """How rows are pooled to one vector per example; None where there is nothing to pool, UsageError if they cannot
+    be pooled.
 
     Args:
         head: the head where one was chosen; for a head that reads whole sequences nothing is pooled.
@@ -236,7 +236,7 @@ def choose_pool(store: StoreFacts, task: Task, pool: str | None, head: str | Non
 
 
 def check_sides(head: str, sides: int) -> None:
-    """Refuse examples of another number of sequences than a head reads; ``sides`` is what an example has, 1 or 2."""
+    """Raise UsageError if a head reads another number of sequences than the ``sides`` (1 or 2) of an example."""
     if (sequences_of(head) or sides) == sides:
         return
     raise UsageError(

@@ -1,4 +1,4 @@
-"""Reading the columns of labels that a run's task, or several tasks, learn; examples without any are left out."""
+"""Reading the label columns of a run's tasks and matching them with rows; examples without labels are left out."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def load_task(
     Args:
         whole: keep all rows of each example, for a fusion that looks at them, not only those the head reads.
         unpooled: the head reads all rows of each example, none of them pooled.
-        among: by split bool ``[examples]``, those that may be used; None is all. control: with control labels in the
-            place of the real ones (:mod:`fusionkit.dataset.control`).
+        among: by split, bool ``[examples]``: those that may be used; None is all. control: replace the real labels by
+            control labels (:mod:`fusionkit.dataset.control`).
 
-    UsageError if the rows or the column cannot carry the task or there is no train split, or if it has fewer than two
-    classes or numbers to learn; DataError for a number missing, or too little to set a validation aside.
+    UsageError if the rows or the column do not suit the task, if there is no train split, or if it has fewer than two
+    classes or different numbers; DataError if a number is missing, or train is too small to set validation aside.
     """
     require_train(store)
     if task.unit == "row":
@@ -81,9 +81,9 @@ def label_columns(
     notes: list[str],
     among: Mapping[str, NDArray[np.bool_]] | None = None,
 ) -> Columns:
-    """By split the labels of all examples, and which examples have any; ``notes`` say what was left out.
+    """By split, the labels of all examples and which examples have one; what is left out is added to ``notes``.
 
-    UsageError if the rows or the column cannot carry the task, DataError if a number is missing.
+    UsageError if the rows or the column do not suit the task, DataError if a number is missing.
     """
     tokens = store.manifest["columns"]["tokens"]
     if task.unit == "word" and (store.rows in PER_SEQUENCE or tokens is None):
@@ -97,7 +97,7 @@ def label_columns(
     for name in store.splits:
         usable = None if among is None else among[name]
         gold, present = task.read(LabelColumn(store[name].examples, name, label, tokens, usable, notes))
-        if usable is not None:  # what the others carry is not learned, and is no class
+        if usable is not None:  # labels of other examples must not become classes
             present = present & usable
             gold = [one if ok else None for one, ok in zip(gold, present, strict=True)]
         columns[name] = gold, present
@@ -105,7 +105,10 @@ def label_columns(
 
 
 def class_names(gold: list[Any], task: Task, label: str) -> list[str]:
-    """The classes of train's labels in their order, UsageError for fewer than two; a task of numbers has none."""
+    """The sorted classes of train's labels; UsageError for fewer than two. A task of numbers has none.
+
+    Classes are sorted as integers if all of them are integers, else as text.
+    """
     seen = {one for row in gold if row is not None for one in task.classes(row)}
     try:
         names = sorted(seen, key=lambda name: (int(name), name))
@@ -122,8 +125,8 @@ def class_names(gold: list[Any], task: Task, label: str) -> list[str]:
 
 
 def counted_classes(names: list[str], gold: Iterable[Any], task: Task) -> tuple[int, str]:
-    """The number of classes that a few-shot draw counts, and the tag of words that have no row: the most frequent one
-    of train.
+    """The number of classes in a few-shot draw, and the default tag of words without a row: ``O`` for span tags, else
+    the most frequent class of train.
 
     Args:
         names: the classes. gold: the labels of train.
@@ -135,11 +138,11 @@ def counted_classes(names: list[str], gold: Iterable[Any], task: Task) -> tuple[
 
 
 def load_joint(store: Store, spec: RunSpec) -> TaskData:
-    """Match a store's rows with the labels of all tasks of a run, over the examples that have every one.
+    """Match a store's rows with the labels of all tasks of a run, for the examples that have all of these labels.
 
     Returns:
-        the first task's data with the others behind it: the same examples and rows, split by split. Errors are those of
-        :func:`load_task`.
+        the first task's data with the others' in its ``others``; all have the same examples and rows in each split.
+        Errors are those of :func:`load_task`.
     """
     parts, notes = parts_of(spec), list[str]()
     among = labelled_by_all(store, parts, notes)
@@ -153,7 +156,10 @@ def load_joint(store: Store, spec: RunSpec) -> TaskData:
 
 
 def behind_the_first(data: Mapping[str, TaskData], notes: list[str], apart: bool = False) -> TaskData:
-    """The first task's data with the others behind it, split by split; ``apart``: each has examples of its own."""
+    """The first task's data with the other tasks in its ``others``, and so in each split.
+
+    ``apart``: each task has its own examples.
+    """
     (name, first), *_ = data.items()
     tests = {test: tasks_joined({part: each.tests[test] for part, each in data.items()}) for test in first.tests}
     tested = {part: each.test for part, each in data.items() if each.test is not None}
@@ -171,14 +177,14 @@ def behind_the_first(data: Mapping[str, TaskData], notes: list[str], apart: bool
 
 
 def labelled_by_all(store: Store, parts: Mapping[str, RunSpec], notes: list[str]) -> dict[str, NDArray[np.bool_]]:
-    """By split bool ``[examples]``, those that have a label in each column; ``notes`` count examples without tags."""
+    """By split, bool ``[examples]``: True with a label in every column. ``notes`` count examples without tags."""
     found = {}
     for name in store.splits:
         frame = store[name].examples
         columns = [frame.get(part.label, [None] * len(frame)) for part in parts.values()]
         labelled = np.array([[has_label(value) for value in column] for column in columns], dtype=bool)
         found[name] = np.logical_and.reduce(labelled)  # labelled: [tasks, examples]
-        for part, has in zip(parts.values(), labelled, strict=True):  # who lacks another label: said by the matching
+        for part, has in zip(parts.values(), labelled, strict=True):  # `task.read` notes other missing labels
             lost = int((~has).sum())
             if lost and found[name].any() and TASKS[part.task].unit == "word":
                 notes.append(f"{name}: {counted(lost, 'example')} without {part.label}: left out")

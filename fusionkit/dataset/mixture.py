@@ -1,8 +1,8 @@
-"""Several stores under one task: shares of their train splits joined, validation and test of any of them.
+"""Several stores under one task: shares of their train splits are joined; any of them gives validation and test.
 
-Classes are matched by name. They are those of the whole train splits that take part, whatever a draw holds: the
-shape of a run does not depend on its seed. A label of an evaluation store that none of them has counts as an error
-there, as a test label that train lacks does anywhere.
+Classes are matched by name. They are the classes of the whole train splits, not of a draw, so that the shape of a run
+does not depend on its seed. A label of an evaluation store that no train split has counts as an error, like any test
+label that train lacks.
 
 Source: few-shot transfer, all of one language and 5 % of another, is table 3 of Cao et al. (2022).
 """
@@ -38,8 +38,8 @@ class _Matched:
     """The data that all draws of one task share.
 
     Attributes:
-        data: with the first store's train split, which the drawn shares replace.
-        trains: each part's whole train split by its store's digest.
+        data: the task's data with the first store's train split, which the drawn shares replace.
+        trains: each part's whole train split, by its store's digest.
     """
 
     data: TaskData
@@ -47,7 +47,7 @@ class _Matched:
 
 
 class Mix:
-    """Stores to train on together, and stores that runs are evaluated on; UsageError if one head cannot read them.
+    """Stores to train on together, and stores to evaluate on; UsageError if one head cannot read them all.
 
     Args:
         parts: the stores to train on, in this order. evaluation_stores: the validation split of the first chooses the
@@ -55,7 +55,7 @@ class Mix:
 
     Attributes:
         stores: all stores, each once. layers: those that every store has. rows, hidden, manifest, digest: those of the
-            first store; where it matters all agree. name: its name in reports, ``en + de:5%``.
+            first store; all stores agree where it matters. name: its name in reports, ``en + de:5%``.
     """
 
     def __init__(self, parts: Sequence[Share], evaluation_stores: Sequence[Store] = ()) -> None:
@@ -100,7 +100,7 @@ class Mix:
         return None if digests == [self.parts[-1].store.digest] else ",".join(digests)
 
     def choose_tasks(self, task: str | None, label: str | None) -> dict[str, tuple[Task, str]]:
-        """As :func:`fusionkit.dataset.infer_task.choose_tasks` for the first store; all must have the columns."""
+        """As :func:`fusionkit.dataset.infer_task.choose_tasks` for the first store; all stores need the columns."""
         chosen = choose_tasks(self.stores[0], task, label)
         for each, column in chosen.values():
             refuse_without(self.stores, column)
@@ -109,7 +109,7 @@ class Mix:
         return chosen
 
     def load(self, spec: RunSpec) -> TaskData:
-        """The shares that the run's ``data_seed`` draws, joined, and the splits of the evaluation stores.
+        """The data of a run: the joined shares that its ``data_seed`` draws, and the splits of the evaluation stores.
 
         UsageError if a share is larger than its store or the labels or rows do not fit, DataError for too few labels.
         """
@@ -126,7 +126,7 @@ class Mix:
         return next(iter(data.values())) if len(data) == 1 else behind_the_first(data, notes)
 
     def record(self, spec: RunSpec) -> dict[str, Any]:
-        """The fields of the mix in a run's record: each store's share, and the examples that were drawn of it."""
+        """The fields of the mix in a run's record: each store's share, and the examples drawn from it."""
         drawn = self._drawn(self._match(next(iter(parts_of(spec).values())), spec), spec.data_seed)
         parts = [
             {
@@ -151,7 +151,7 @@ class Mix:
         return drawn
 
     def _match(self, part: RunSpec, run: RunSpec) -> _Matched:
-        """One task of a run; of several, over the examples that have a label in every column."""
+        """The cached data of one task of a run; with several tasks, of examples with a label in every column."""
         several = part != run
         whole, unpooled = several or sees_examples(part.fusion), reads_sequences(part.head)
         key = (part.task, part.label, part.control, part.pool, whole, unpooled, run.label if several else None)
@@ -162,7 +162,7 @@ class Mix:
     def _matched_now(
         self, part: RunSpec, whole: bool, unpooled: bool, several: Mapping[str, RunSpec] | None
     ) -> _Matched:
-        """The same, worked out; ``several``: all tasks of the run, where there are several."""
+        """As :meth:`_match`, without the cache; ``several``: all tasks of the run, where there are several."""
         task, label = TASKS[part.task], part.label
         notes = {store.digest: list[str]() for store in self.stores}
         columns = {}
@@ -235,7 +235,7 @@ class Mix:
         return told + [f"{self._names[digest]}: {note}" for digest, lines in notes.items() for note in lines]
 
     def _shared(self, store: Store, split: TaskSplit) -> TaskSplit:
-        """A split of one store with the shared layers alone."""
+        """A split of one store with only the shared layers."""
         if store.layers == self.layers:
             return split
         return join_splits([(self._names[store.digest], split, positions_of(self.layers, store.layers))])
@@ -253,6 +253,6 @@ def _labels(columns: Columns, trained: bool) -> list[Any]:
 
 
 def mix_of(parts: Sequence[Share], evaluation_stores: Sequence[Store] = ()) -> Store | Mix:
-    """The stores as one to fit over: a store that is trained on whole and evaluated on stays what it is."""
+    """What to fit over: the store itself if only one is named, trained on whole and evaluated on; else a mix."""
     mix = Mix(parts, evaluation_stores)
     return parts[0].store if mix.text is None and mix.evaluate_on is None else mix

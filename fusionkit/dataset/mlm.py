@@ -1,4 +1,4 @@
-"""A store of masked sub-tokens seen through the task ``mlm``: checks of the store, its rows and ids, their scores."""
+"""A store of masked sub-tokens seen through the task ``mlm``: checks of the store, and its rows with their ids."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from fusionkit.store import Store
 from fusionkit.store.lm_head_file import read_lm_head
 from fusionkit.tasks import TASKS, Task
 
-LABEL = "mlm_labels"  # what stands for a column: the store's array
+LABEL = "mlm_labels"  # the store's array, in place of a column
 
 
 def choose_mlm(store: Store, task: str | None, label: str | None) -> tuple[Task, str] | None:
-    """The task ``mlm`` where the store is made for it; UsageError if only store or user says so, None if neither."""
+    """The task ``mlm`` for a store of masked sub-tokens, None if neither store nor user asks for it.
+
+    UsageError if store and user disagree, or for a label column.
+    """
     masked = store.rows == MASKED
     if not masked and task != "mlm":
         return None
@@ -58,7 +61,7 @@ def refuse_misfit(fusion: str, layers: int, hidden: int) -> None:
 
 
 def load_masked(store: Store, task: Task) -> TaskData:
-    """Each masked sub-token an example of its own: its row, and the id it had; DataError if too few are masked."""
+    """One example per masked sub-token: its row and its original id; DataError if too few are masked."""
     head, notes, splits = read_lm_head(store.path, store.manifest), list[str](), dict[str, TaskSplit]()
     for name in store.splits:
         ids = store[name].masked_ids.astype(np.int64)

@@ -1,12 +1,12 @@
-"""The blocks of an online code: a run learns from a prefix of the nested draw, and codes the block behind it.
+"""The blocks of an online code: a run learns from a prefix of the nested draw, and codes the block after it.
 
     L_online = t_1 b + Σ_(i<S) −log₂ p_θi(labels of the examples from t_i to t_(i+1))        t_i = ⌈n q_i⌉
     L_uniform = n b        compression = L_uniform / L_online
 
 Symbols: n the training examples, in the order of the permutation of the nested draw of a data seed; ``q_i`` the shares
 :data:`PERCENT`; S their number; ``θ_i`` what was learned from the first ``t_i`` examples; ``b = log₂ K`` the bits of
-one label of K classes, and K bits where an example may have any number of K labels. Of tagged sentences examples are
-sentences, and ``t_1`` and n in the first two formulas count their words that have a row.
+one label of K classes, or K bits where an example may have any number of K labels. For tagging, an example is a
+sentence; ``t_1`` and n in the formulas of L_online and L_uniform then count the words that have a row.
 
 Source: Voita and Titov (2020), section 3.2, with their shares.
 """
@@ -28,7 +28,7 @@ assert len(PERCENT) == MDL_BLOCKS + 1
 
 
 def block_ends(examples: int) -> list[int]:
-    """``t_1 … t_S``, ascending; of few examples the first blocks are empty."""
+    """``t_1 … t_S``, ascending; with few examples the first blocks are empty."""
     return [math.ceil(examples * percent / 100) for percent in PERCENT]
 
 
@@ -36,7 +36,7 @@ def coded_data(spec: RunSpec, data: TaskData) -> TaskData:
     """The data of a run of an online code: train is the prefix that it learns from, test the block that it codes.
 
     Args:
-        spec: with ``mdl``, the number of the prefix from 1 on. data: of the run without it.
+        spec: its ``mdl`` is the number of the prefix, from 1. data: the data of the same run without ``mdl``.
 
     Raises:
         UsageError: a draw larger than the training split.
@@ -53,5 +53,5 @@ def coded_data(spec: RunSpec, data: TaskData) -> TaskData:
 
 
 def units_of(split: TaskSplit) -> int:
-    """How many labels are coded: of words those that have a row."""
+    """The number of labels to code; for word tasks, of words that have a row."""
     return len(split.targets)

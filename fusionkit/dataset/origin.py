@@ -1,4 +1,4 @@
-"""Where examples come from: the stored split and the place in it, through draws and joined stores."""
+"""Where examples come from: the stored split and the index in it, kept through draws and joins of stores."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fusionkit.store import Store
 
 @dataclass(frozen=True)
 class Origin:
-    """The examples' places.
+    """The places of examples in stored splits.
 
     Attributes:
-        splits: stores and names of their splits. part: int64 ``[examples]``, the split that each example is of.
-            number: int64 ``[examples]``, its place there.
+        splits: stores and names of their splits. part: int64 ``[examples]``, the index in ``splits`` of each example's
+            split. number: int64 ``[examples]``, its index in that split.
     """
 
     splits: tuple[tuple[Store, str], ...]
@@ -36,7 +36,7 @@ class Origin:
         return Origin(self.splits, self.part[examples], self.number[examples])
 
     def texts(self) -> list[str]:
-        """The texts of the examples, of a pair both, one behind the other; words with spaces between."""
+        """The text of each example: both texts of a pair joined by a line end, words joined by spaces."""
         found = [""] * len(self.part)
         for at, frame, columns in self._frames():
             if columns["tokens"]:
@@ -49,7 +49,7 @@ class Origin:
         return found
 
     def words(self) -> list[list[str]]:
-        """The words of each example; of stores with a column of words."""
+        """The words of each example; only for stores with a column of words."""
         found = [list[str]() for _ in self.part]
         for at, frame, columns in self._frames():
             for place, words in zip(at, frame[columns["tokens"]], strict=True):
@@ -57,14 +57,14 @@ class Origin:
         return found
 
     def _frames(self) -> Iterator[tuple[IntArray, pd.DataFrame, dict[str, Any]]]:
-        """For each split the examples that are of it, their rows of the stored table, and its columns by role."""
+        """For each split: the indices of its examples, their rows of the stored table, and its columns by role."""
         for k, (store, split) in enumerate(self.splits):
             at = np.flatnonzero(self.part == k)
             yield at, store[split].examples.iloc[self.number[at]], store.manifest["columns"]
 
 
 def joined(origins: Sequence[Origin | None]) -> Origin | None:
-    """The examples of several, one behind the other; None where any is unknown."""
+    """The origins concatenated; None if any is unknown."""
     known = [origin for origin in origins if origin is not None]
     if len(known) < len(origins):
         return None

@@ -1,8 +1,8 @@
-"""Sequences pooled as they are read: one row a sequence, the mean of its rows.
+"""Sequences pooled when they are read: one row per sequence, the mean of its rows.
 
     f(mean_i z_i) = mean_i f(z_i)     for a fusion f that is an affine map of each row's states, the same at all rows
 
-So such a fusion gives the same result as over all rows, with one row of work for each sequence.
+So such a fusion gives the same result as over all rows, and computes one row per sequence.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fusionkit.dataset.split import ChunkedStates, States, TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.ragged import IntArray, flat_rows, offsets_of, segment_mean
 
-PIECE_ROWS = 8192  # rows that are read at once; more would be held as float32 before they are summed
+PIECE_ROWS = 8192  # rows read at once: bounds the memory of their float32 copy
 
 
 class PooledStates:
     """The means of sequences' states; row k is the mean of sequence k.
 
     Args:
-        states: of all rows. rows: int64 ``[n]``, the rows of the sequences, one behind the other.
-        offsets: int64 ``[sequences + 1]`` into ``rows``; each sequence has one or more.
+        states: of all rows. rows: int64 ``[n]``, the rows of all sequences, concatenated.
+        offsets: int64 ``[sequences + 1]`` into ``rows``; each sequence has at least one row.
     """
 
     def __init__(self, states: States, rows: IntArray, offsets: IntArray) -> None:
@@ -84,7 +84,7 @@ def pooled_data(data: TaskData) -> TaskData:
     splits += [] if data.test is None else [data.test]
     if all((np.diff(split.offsets) <= 1).all() for split in splits):
         return data
-    made = {id(split): pooled(split) for split in splits}  # a test split may stand in two places
+    made = {id(split): pooled(split) for split in splits}  # `test` may be one of `tests` too
     return replace(
         data,
         train=made[id(data.train)],

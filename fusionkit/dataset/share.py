@@ -19,15 +19,15 @@ class Share:
     """Some of a store's labelled training examples.
 
     Attributes:
-        part: ``5%`` or a number of examples like ``200``, in its one spelling; None is all.
+        part: ``5%`` or a number of examples like ``200``, in canonical spelling; None is all.
     """
 
     store: Store
     part: str | None = None
 
     def count(self, examples: int) -> int:
-        """The number of examples in the share, of so many in all; UsageError for more than all; a percentage is
-        rounded, and at least 1.
+        """The share's number of examples out of ``examples``; a percentage is rounded, to at least 1. UsageError if the
+        share asks for more than ``examples``.
         """
         if self.part is None:
             return examples
@@ -48,7 +48,7 @@ class Share:
 
 
 def parse_share(text: str) -> str | None:
-    """The one spelling of a share, ``5%`` or ``200``; None for all, ``100%`` too. UsageError for anything else."""
+    """A share in canonical spelling, ``5%`` or ``200``; None for ``100%``. UsageError if the text is no share."""
     match = WRITTEN.fullmatch(text)
     number, percent = (float(match["number"]), bool(match["percent"])) if match else (0.0, False)
     if not (0 < number <= 100 if percent else number >= 1 and number.is_integer()):

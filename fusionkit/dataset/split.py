@@ -31,15 +31,15 @@ class States(Protocol):
 
 @runtime_checkable
 class ChunkedStates(States, Protocol):
-    """States that lie in chunks, of which some rows can be read into memory."""
+    """States stored in chunks, from which chosen rows can be read into memory."""
 
     def chunk_of(self, rows: IntArray) -> IntArray:
         """The number of the chunk that each row lies in."""
 
     def load(self, rows: IntArray, layers: Sequence[int], reuse: Any = None) -> States:
-        """Rows, ascending, and positions of layers, as States that hold these alone.
+        """Read ascending rows and positions of layers into memory, as States that hold only these.
 
-        ``reuse`` is an earlier result that is no longer needed: its memory is used again.
+        ``reuse`` is an earlier result that is no longer needed: its memory is reused.
         """
 
 
@@ -49,19 +49,19 @@ class TaskSplit:
 
     Attributes:
         states: the store's, or several stores' joined. rows: int64 ``[n]``, stored rows in order of the examples.
-        offsets: int64 ``[examples · sides + 1]`` into ``rows``, a sequence each.
-        targets: int64, a unit each; float32 for a task of numbers, and ``[examples, classes]`` where an example may
-            have several.
-        gold: a label or number an example, or a list of tags or of labels.
-        kept: for word tasks bool a word: False where the word has no row (its tag is never predicted).
+        offsets: int64 ``[examples · sides + 1]``, the bounds of each sequence in ``rows``.
+        targets: int64, one per unit; float32 for a task of numbers; float32 ``[examples, classes]`` where an example
+            may have several classes.
+        gold: per example a label, a number, or a list of tags or of labels.
+        kept: for word tasks, bool per word: False where the word has no row (its tag is never predicted).
         word_offsets: int64 ``[examples + 1]`` into ``kept``.
         ids: the source's example ids.
         read: bool ``[n]``, the rows that the head reads; None is all. The others are there for a fusion that
             looks at whole examples.
-        sides: sequences an example has: 2 for pairs that are stored as two, one behind the other.
-        name: the task whose labels these are, where a run has several. others: the same examples and rows with the
+        sides: sequences per example: 2 for pairs that are stored as two sequences, one after the other.
+        name: the task of these labels, where a run has several tasks. others: the same examples and rows with the
             labels of the run's other tasks, by their names. apart: the others have examples of their own instead.
-        origin: where the examples lie in their stores; None of examples that are in no store.
+        origin: where the examples lie in their stores; None for examples that are in no store.
     """
 
     states: States
@@ -81,7 +81,7 @@ class TaskSplit:
 
     @property
     def parts(self) -> dict[str, TaskSplit]:
-        """By name the split of each task: this one and the others."""
+        """The split of each task by its name: this one and the others."""
         return {self.name: replace(self, others={}, apart=False) if self.apart else self, **self.others}
 
     @property
@@ -96,8 +96,8 @@ class TaskSplit:
 
     @cached_property
     def holders(self) -> dict[str, IntArray]:
-        """By class the examples that hold it: those of its label, those that have it among their labels, or the
-        sentences with a word of its tag that has a row. For span tags a class is an entity type, and ``O`` is none.
+        """By class, the examples that hold it: as their label, as one of their labels, or as the tag of a word that has
+        a row. For span tags a class is an entity type, and ``O`` is not a class.
         """
         held = [set(label) if isinstance(label, list) else {str(label)} for label in self.gold]
         if self.kept is not None and self.word_offsets is not None:
@@ -120,7 +120,7 @@ class TaskSplit:
         return self.read is None and bool((np.diff(self.offsets) == 1).all())
 
     def batch(self, examples: IntArray, layers: tuple[int, ...], states: Tensor | None = None) -> Batch:
-        """The rows of some examples, in order, from these positions of layers; ``states``: if read already."""
+        """The batch of some examples, in order, with these positions of layers; ``states``: theirs, if read already."""
         sequences = self.sequences(examples)
         at, offsets = flat_rows(self.offsets, sequences)
         read_at, read_offsets = (at, offsets) if self.read is None else flat_rows(self.read_offsets, sequences)
@@ -162,7 +162,7 @@ class TaskSplit:
         )
 
     def over(self, states: States, rows: IntArray) -> TaskSplit:
-        """The same examples with their rows elsewhere: ``rows`` are those of ``states``."""
+        """The same examples with their rows in other ``states``; ``rows`` are the row numbers there."""
         others = {name: other.over(states, rows) for name, other in self.others.items()}
         return replace(self, states=states, rows=rows, others=others)
 
@@ -172,14 +172,12 @@ class TaskSplit:
 
 
 def tasks_joined(splits: Mapping[str, TaskSplit], apart: bool = False) -> TaskSplit:
-    """The first task's split with the others behind it; ``apart``: each has examples of its own."""
+    """The first task's split with the other splits as its ``others``; ``apart``: each has its own examples."""
     (name, first), *others = splits.items()
     return replace(first, name=name, others=dict(others), apart=apart)
 
 
 def float_rows(states: Tensor) -> Tensor:
-    """``[rows, layers, hidden]`` as float32, a row's layers side by side: products over layers and rows alike read
-    them without a copy.
-    """
-    # What is float32 already comes through as it lies.
+    """``[rows, layers, hidden]`` as contiguous float32, so that products over layers and over rows need no copy."""
+    # `to` returns a tensor that is float32 already unchanged, contiguous or not.
     return states.to(torch.float32, memory_format=torch.contiguous_format).contiguous()

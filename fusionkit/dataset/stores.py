@@ -21,7 +21,7 @@ def stores_of(stores: Stores) -> Sequence[Store]:
 
 
 def source_of(spec: RunSpec, stores: Mapping[str, Store]) -> Stores:
-    """What a run was trained over, of stores by their digests; UsageError where one is not there."""
+    """What a run was trained over, made from stores by their digests; UsageError if one is missing."""
 
     def one(digest: str) -> Store:
         if digest not in stores:

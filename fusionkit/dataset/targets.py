@@ -89,11 +89,11 @@ def carve_validation(
 def _match(
     split: Split, store: Store, task: Task, told: list[Any], examples: IntArray, names: list[str], reads: str
 ) -> TaskSplit:
-    """Some examples with their labels: a row a word, the rows that are pooled, or the one that stands for a sequence.
+    """Some examples with labels and rows: one row per word, all rows of a sequence to pool, or one row per sequence.
 
     Args:
-        told: the labels of the examples. reads: of a sequence ``all`` rows, to be pooled later, the
-            ``first`` or the ``last``.
+        told: the labels of the examples. reads: which rows of a sequence: ``all``, to be pooled later, the ``first`` or
+            the ``last``.
     """
     targets = task.targets(told, {name: k for k, name in enumerate(names)})
     origin = Origin.of(store, split.name, examples)
@@ -109,7 +109,7 @@ def _match(
     sequences = split.pairs[examples].ravel()
     if reads == "all":
         rows, offsets = _rows_with_states(split, sequences)
-    else:  # cls, last, or rows that are one a sequence already
+    else:  # cls, last, or a store with one row per sequence
         if empty := int((np.diff(split.row_offsets)[sequences] == 0).sum()):
             raise UsageError(
                 f"no {reads} token in {counted(empty, 'text')} of {split.name}",
@@ -152,5 +152,5 @@ def _with_all_rows(narrow: TaskSplit, split: Split, examples: IntArray) -> TaskS
 
 
 def few(names: set[str], most: int) -> str:
-    """The first of some names in their order, and how many more there are."""
+    """The first ``most`` names, sorted, and how many more there are."""
     return ", ".join(sorted(names)[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -13,7 +13,11 @@ from fusionkit.tasks import Task
 
 @dataclass(frozen=True)
 class Coding:
-    """How labels are coded uniformly. Attributes: bits: of one label. before: of the labels before the first block."""
+    """A uniform code of labels.
+
+    Attributes:
+        bits: of one label. before: of all labels before the block to code if that is the first block, else 0.
+    """
 
     bits: float
     before: float
@@ -27,14 +31,14 @@ class TaskData:
         labels: class names; a class's number is its place here. A task of numbers has none.
         classes: the number of classes in a few-shot draw: of labels, or for span tags of entity types; 1 for a task of
             numbers.
-        default: the tag of words that have no row.
+        default: the tag given to words that have no row.
         test: None where the source has no test split. notes: messages for the user.
         lm_head: the encoder's LM head, for ``mlm``.
         name: the name of this task, where a run has several. others: the run's other tasks by their names; their splits
             are the ``others`` of this task's splits. apart: each task has examples of its own.
         tests: the test splits by their stores' names, where several stores are scored; ``test`` is the first.
-        coding: of a run of an online code, which scores code lengths and whose test split is the block that it codes.
-        draws: lists of ids of training examples that the user gave to draw, by the digest that specs hold.
+        coding: set for a run of an online code: it scores code lengths, and its test split is the block that it codes.
+        draws: the user's draws, lists of ids of training examples, by the digest that specs hold.
     """
 
     task: Task
@@ -68,5 +72,5 @@ class TaskData:
 
     @property
     def sides(self) -> dict[str, int]:
-        """The sequences of an example of each task, by its name."""
+        """The number of sequences per example of each task, by its name."""
         return {name: split.sides for name, split in self.train.parts.items()}

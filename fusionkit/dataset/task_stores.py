@@ -1,7 +1,7 @@
-"""Several tasks, each over a store of its own: one encoder's states, a head a task.
+"""Several tasks, each over its own store of one encoder's states, with one head per task.
 
-The examples of the tasks have nothing in common, so a step is one task's minibatch. A store may bring several tasks.
-Each task's splits are those that a run of its own would have.
+The tasks share no examples, so a step trains on one task's minibatch. Several tasks may use one store. Each task has
+the splits that a run of this task alone would have.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fusionkit.tasks.joint import NAME, fitting_heads
 
 @dataclass(frozen=True)
 class TaskChoice:
-    """A task as the user names it. Attributes: task, label, head, batch_size: None is what is usual."""
+    """A task as the user names it. Attributes: task, label, head, batch_size: None is the default."""
 
     name: str
     store: Store
@@ -44,13 +44,13 @@ class TaskStores:
     """Stores of several tasks.
 
     Raises:
-        UsageError: fewer than two tasks, two of one name, or two that learn one column; stores that one encoder did not
-            make, or that lack a train split or the column; a head that is none of the task's.
+        UsageError: fewer than two tasks, two of one name, or two that learn one column; stores of different encoders,
+            or without a train split or the column; a head that does not fit its task.
 
     Attributes:
         tasks: each task with its column, by name. heads: as a run's spec has them. store_of: by the task's name.
         stores: all stores, each once. layers: those that every store has. rows, hidden, manifest, digest, path: those
-            of the first store; where it matters all agree. name: of the tasks, ``sst2 + mrpc``.
+            of the first store; all stores agree where it matters. name: of the tasks, ``sst2 + mrpc``.
     """
 
     def __init__(self, choices: Sequence[TaskChoice]) -> None:
@@ -89,12 +89,12 @@ class TaskStores:
 
     @property
     def batches(self) -> str | None:
-        """The tasks' own sizes of minibatches as a spec keeps them where any is given; 0 is the run's."""
+        """The minibatch size of each task as a spec keeps them, 0 for the run's; None if no task has its own."""
         sizes = [each.batch_size or 0 for each in self.choices]
         return ",".join(map(str, sizes)) if any(sizes) else None
 
     def load(self, spec: RunSpec) -> TaskData:
-        """The splits of all tasks, the first one's with the others behind it; errors as
+        """The data of all tasks: the first task's, with the others in its ``others``; errors as
         :func:`fusionkit.dataset.labels.load_task`, with the task's name in front.
         """
         found, notes = dict[str, TaskData](), list[str]()
@@ -132,7 +132,7 @@ class TaskStores:
         return self._known[key]
 
     def _shared(self, store: Store, split: TaskSplit) -> TaskSplit:
-        """A split with the shared layers alone."""
+        """A split with only the shared layers."""
         if store.layers == self.layers:
             return split
         return replace(split, states=ConcatenatedStates([split.states], [positions_of(self.layers, store.layers)]))

@@ -1,7 +1,7 @@
-"""A part's examples: read back from the plan, padded into batches of similar length, their states taken as rows.
+"""A part's examples: read from the planned store, padded into batches of similar length, their states taken as rows.
 
-Which examples, in which batches, depends on the plan alone: so do a part's bytes. A row of one sub-token is its state,
-a row of several their mean.
+The examples and their batches depend only on the plan, and so do a part's bytes. A row of one sub-token is its state, a
+row of several sub-tokens is the mean of their states.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fusionkit.store.layout import NOT_MASKED, SmallArray, checked_offsets, smal
 from fusionkit.store.manifest import sequences_of, split_layout
 from fusionkit.store.presence import states_path
 
-NONE = -1  # the number of no example
+NONE = -1  # in place of an example's number: there is none
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Part:
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """Sequences side by side.
+    """A padded batch of sequences.
 
     Attributes:
-        examples: int64 ``[n]``, numbers inside the part.
-        token_ids, mask, segments: int64 ``[batch, length]``, padding ids and zeros behind each end. Behind the first
-            n sequences some may come again, to fill up a small batch.
+        examples: int64 ``[n]``, indices in the part.
+        token_ids, mask, segments: int64 ``[batch, length]``; padding ids and zeros follow the end of each sequence.
+            After the first n sequences, some of them may be repeated to fill up a small batch.
     """
 
     examples: IntArray
@@ -54,10 +54,10 @@ class PaddedBatch:
 
 @dataclass(frozen=True)
 class Gather:
-    """Where the rows that are wanted of a padded batch lie.
+    """The places of the wanted rows in a padded batch.
 
     Attributes:
-        tokens: int64 ``[m]``, the rows' sub-tokens as places in ``[batch · length]``. ends: int64 ``[n + 1]``, each
+        tokens: int64 ``[m]``, the rows' sub-tokens as indices into ``[batch · length]``. ends: int64 ``[n + 1]``, each
             row's offsets into them; None where every row has one sub-token.
     """
 
@@ -71,10 +71,10 @@ class PartInput:
 
     Attributes:
         token_ids, segments: int64 ``[tokens]``. offsets: int64 ``[examples + 1]`` into them.
-        rows: the examples' rows. first_row: where the first of those rows lies, counted from the part's own
-            first row: negative where the part begins inside an example.
-        first_number: the first example's number among all of the store's.
-        first_alike: int64 ``[examples]``, as :class:`fusionkit.encode.repeats.DuplicateFinder` gives it.
+        rows: the examples' rows. first_row: the index of the first of those rows, counted from the part's first row;
+            negative where the part begins inside an example.
+        first_number: the first example's number among all examples of the store.
+        first_alike: int64 ``[examples]``, from :meth:`fusionkit.encode.repeats.DuplicateFinder.first`.
     """
 
     token_ids: Tensor
@@ -87,7 +87,7 @@ class PartInput:
 
     @property
     def tokens(self) -> int:
-        """How many sub-tokens its examples have together."""
+        """The number of sub-tokens of all its examples."""
         return int(self.offsets[-1])
 
     def unique(self) -> IntArray:
@@ -99,13 +99,13 @@ class PartInput:
         return np.flatnonzero(self.first_alike != NONE)
 
     def owned(self) -> IntArray:
-        """The repeated examples that this part owns: each the first of its equals, with its first row in this part."""
+        """The repeated examples that this part owns: each is the first of its duplicates and begins in this part."""
         number = np.arange(len(self.first_alike)) + self.first_number
         starts = self.rows.row_offsets[:-1] + self.first_row
         return np.flatnonzero((self.first_alike == number) & (starts >= 0))
 
     def batches(self, chosen: IntArray, batching: Batching, pad_id: int) -> Iterator[PaddedBatch]:
-        """Chosen examples in batches, longest first."""
+        """The chosen examples in batches, longest first."""
         lengths = np.diff(self.offsets)
         for at in batching.cut(lengths[chosen]):
             examples = chosen[at]
@@ -166,12 +166,12 @@ class PartReader:
         )
 
     def owner(self, number: int) -> Part:
-        """The part with the first row of the example of this number."""
+        """The part that has the first row of the example with this number."""
         split = self._split_of(number)
         return Part(split, self.rows_of(number)[0] // split_layout(self._plan, split).rows_per_chunk)
 
     def rows_of(self, number: int) -> tuple[int, int]:
-        """The rows, half-open, that the example of this number has in its split."""
+        """The half-open range of rows of the example with this number, in its split."""
         split = self._split_of(number)
         start, stop = self._row_offsets_of(split)[number - self._starts[split] :][:2].tolist()
         return start, stop
@@ -194,7 +194,7 @@ def forward(encoder: Encoder, batch: PaddedBatch) -> tuple[Tensor, ...]:
 
 
 def gather_of(inputs: PartInput, batch: PaddedBatch, picked: IntArray, batch_index: IntArray) -> Gather:
-    """Where rows of one batch lie in it.
+    """The places of rows in their batch.
 
     Args:
         picked: int64 ``[n]``, rows of ``inputs`` that are not masked. batch_index: int64 ``[n]``, each
@@ -206,7 +206,7 @@ def gather_of(inputs: PartInput, batch: PaddedBatch, picked: IntArray, batch_ind
     spans = (inputs.rows.last - inputs.rows.first)[picked]
     if bool((spans == 1).all()):
         return Gather(torch.from_numpy(padded_index), None)
-    # Each span's start and stop side by side are the offsets of the even pieces.
+    # With the starts and stops of all spans in one array of offsets, the even pieces are the spans.
     bounds = np.stack([padded_index, padded_index + spans], axis=1).ravel()
     padded_index, offsets = flat_rows(bounds, 2 * np.arange(len(spans)))
     return Gather(torch.from_numpy(padded_index), torch.from_numpy(offsets))

@@ -3,12 +3,12 @@
     cost of a batch = overhead + longest · sequences            the sum over all batches is as small as it can be
 
 Symbols: costs are in sub-tokens, padding included; the overhead is the fixed cost of a batch. Sequences are sorted by
-length, longest first, and a batch is some neighbours. In a cheapest cut each batch begins where the length changes, or
-is full. Any other batch could take over one sequence from the batch before it, which pads to a greater length, and the
-cost would not rise. So only these cuts are tried, from the end.
+length, longest first, and a batch is a run of neighbours. There is a cheapest cut in which each batch begins where the
+length changes, or is full. Any other batch could take over one sequence from the batch before it, which pads to a
+greater length, and the cost would not rise. So only these cuts are tried, from the end.
 
-A batch has at least :data:`LEAST_TOKENS` sub-tokens, its first sequences coming again where they are too few: on CPUs,
-products of 5 to 11 rows have other last bits with two threads than with one (oneDNN takes other kernels), and a part's
+A batch has at least :data:`LEAST_TOKENS` sub-tokens; a smaller one repeats its first sequences. On CPUs, matrix
+products of 5 to 11 rows have other last bits with two threads than with one (oneDNN uses other kernels), and a part's
 bytes must not depend on the number of threads.
 """
 
@@ -26,9 +26,9 @@ from fusionkit.ragged import IntArray
 
 VERSION = 2  # part of a store's identity: other batches may give other last bits
 LEAST_TOKENS = 32
-# Padded sub-tokens a batch. One CPU core's caches hold a batch of about a thousand; a GPU wants many more.
+# Padded sub-tokens per batch. One CPU core's caches hold a batch of about a thousand; a GPU needs many more.
 TOKENS = {"cpu": 1024, "cuda": 32768}
-# What a batch costs beside its sub-tokens, in these: calls in Python, and on a GPU the launches of its kernels.
+# The fixed cost of a batch, in sub-tokens: calls in Python, and on a GPU the kernel launches.
 OVERHEAD = {"cpu": 32, "cuda": 1024}
 
 
@@ -37,8 +37,8 @@ class Batching:
     """How sequences are cut into batches.
 
     Attributes:
-        tokens: padded sub-tokens of a batch, unless a single sequence has more. overhead: None for stores of earlier
-            releases, whose batches are filled one after another and may be small.
+        tokens: most padded sub-tokens of a batch, unless a single sequence has more. overhead: the fixed cost of a
+            batch; None for stores of earlier releases, whose batches are filled one after another and may be small.
     """
 
     tokens: int
@@ -51,7 +51,7 @@ class Batching:
 
     @classmethod
     def of(cls, plan: Mapping[str, Any]) -> Self:
-        """The batching that a plan or a manifest records: the same batches again."""
+        """The batching that a plan or manifest records, which makes the same batches again."""
         return cls(plan["batch_tokens"], plan.get("batch_overhead"))
 
     def fewest(self, length: int) -> int:
@@ -59,9 +59,9 @@ class Batching:
         return 1 if self.overhead is None else -(-LEAST_TOKENS // length)
 
     def cut(self, lengths: IntArray) -> Iterator[IntArray]:
-        """Batches of sequences so long ``[n]``, as their numbers; those of length 0 are in none.
+        """Cut sequences with these lengths ``[n]`` into batches of sequence indices; length 0 is in no batch.
 
-        The longest come first: where memory is too small for a batch, that shows at the start.
+        The longest come first: if memory is too small for a batch, that shows at the start.
         """
         order = np.argsort(-lengths, kind="stable")
         order = order[lengths[order] > 0]  # an empty text has nothing to encode
@@ -83,7 +83,7 @@ def _filled(lengths: IntArray, tokens: int) -> list[int]:
 
 
 def _cheapest(lengths: IntArray, tokens: int, overhead: int) -> list[int]:
-    """Bounds of the batches that cost least together; ``lengths`` descending."""
+    """Bounds of the batches with the least total cost; ``lengths`` descending."""
     changes = np.flatnonzero(np.diff(lengths, prepend=0))  # where a batch may begin without being full
     cost = np.full(len(lengths) + 1, np.inf)  # of all batches from here to the end
     after = np.zeros(len(lengths) + 1, dtype=np.int64)  # where the first of them ends
@@ -91,7 +91,7 @@ def _cheapest(lengths: IntArray, tokens: int, overhead: int) -> list[int]:
     for stop in range(len(lengths), 0, -1):
         if np.isinf(cost[stop]):
             continue
-        # The first sequence of the fullest batch that ends here: padded, it grows with every one before it.
+        # The first sequence of the fullest batch that ends here: a batch that begins earlier has more padded tokens.
         full = bisect.bisect_left(range(stop - 1), -tokens, key=lambda k: -int(lengths[k]) * (stop - k))
         begins = np.append(changes[np.searchsorted(changes, full) : np.searchsorted(changes, stop)], full)
         found = cost[stop] + overhead + lengths[begins] * (stop - begins)

@@ -1,7 +1,7 @@
-"""What an encode will cost, before it starts: rows, bytes, files, time and memory.
+"""Estimate the cost of an encode before it starts: rows, bytes, files, time and memory.
 
-A sample of each split is planned as an encode would plan it; counts scale to the whole split and are exact
-where the sample is all of it. Time comes from forward passes over batches spread evenly over all lengths.
+A sample of each split is planned as an encode would plan it. Counts are scaled to the whole split, and are exact where
+the sample is the whole split. Time is measured on forward passes over batches of all lengths.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from fusionkit.store.chunks import compressed
 from fusionkit.store.layout import CHUNK_BYTES, LM_HEAD, StatesLayout, balanced_rows_per_chunk, row_bytes
 from fusionkit.store.manifest import is_two, read_plan, sequences_of, split_layout
 
-SAMPLE_EXAMPLES = 20_000  # a split; more are scaled up from so many
+SAMPLE_EXAMPLES = 20_000  # per split; a larger split is scaled up from a sample of this size
 MEASURED_SECONDS = 2.0
-# Freed memory that is fragmented, between two calls of trim_freed_memory: the states of so many batches, as measured.
+# Fragmented freed memory between two calls of trim_freed_memory, in batches' states, as measured.
 FRAGMENTED_BATCHES = 64
-# Compressed to measure what compression saves: neighbouring examples, of half a chunk and half of these seconds each.
+# To measure what compression saves, this many stretches of neighbouring examples are compressed: together at most a
+# chunk and these seconds of encoding.
 STRETCHES = 2
 COMPRESSED_SECONDS = 2.0
 
@@ -47,9 +48,9 @@ class Estimate:
 
     Attributes:
         rows: kind of rows. splits: examples, rows and tokens of each, and the sequences where pairs are stored as
-            two. exact: nothing was scaled up.
-        bytes, files: on disk. seconds: planning and encoding on this machine, now.
-        memory: peak resident bytes. choices: bytes under each cheaper choice.
+            two. exact: True if nothing was scaled up.
+        bytes, files: on disk. seconds: of planning and encoding, at this machine's present speed.
+        memory: peak resident bytes. choices: the store's bytes under each cheaper choice.
     """
 
     rows: str
@@ -78,13 +79,13 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         plan = read_plan(store)
         batches = _batches(store, plan, encoder)
         per_token = _measured([batch for of_split in batches.values() for batch in of_split], encoder)
-        # Before the compression that only an estimate does.
+        # The peak of memory, read before the compression that only an estimate does.
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         squeezed = _ratio(store, plan, encoder, COMPRESSED_SECONDS / per_token if per_token else math.inf)
         small = {split: _bytes_of(store, split) for split in plan["splits"]}
         head = sum(path.stat().st_size for path in store.glob(LM_HEAD))
     ratio = 1.0 if plan["compression"] == "none" else squeezed
-    # The manifest is the plan and a little more.
+    # The manifest is a little larger than the plan.
     splits, layouts, seconds, size, files = {}, [], 0.0, len(canonical_json(plan)) + head, 2 + (head > 0)
     sampled = sum(fields["examples"] for fields in plan["splits"].values())
     for split, fields in plan["splits"].items():
@@ -101,7 +102,8 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         seconds += (planning * fields["examples"] / sampled + padded * per_token) * scale
     on_cpu = encoder.device.type == "cpu"
     fragmented = FRAGMENTED_BATCHES * plan["batch_tokens"] * plan["hidden"] * 4 if on_cpu else 0
-    # Buffers, blocks that are being written (on a GPU the buffers' own), compressed ones, rows of repeated sequences.
+    # Buffers, blocks that are being written (on a GPU they belong to the buffers) and compressed blocks. Rows of
+    # repeated sequences are added below.
     writers = WRITERS.get(encoder.device.type, 1)
     held = buffers_of(writers) + writers * (on_cpu + (spec.compress != "none"))
     blocks = held * max(layout.chunk_bytes for layout in layouts)
@@ -118,10 +120,10 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
 
 
 def _sequences(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encoder) -> dict[str, int]:
-    """How many sequences each split has; counted over all texts, as a sample has fewer repeated ones."""
+    """The number of sequences of each split; counted over all texts, because a sample has fewer repeated ones."""
     if choose_pair_as(spec.pair_as, columns, encoder) != "two":
         return {split: examples.num_rows for split, examples in source.splits.items()}
-    checked, _ = prepared(source, columns)  # all of it is read, not the sample alone
+    checked, _ = prepared(source, columns)  # reads the whole source, not only the sample
     return {split: int(paired(examples, columns)[1].sum()) for split, examples in checked.splits.items()}
 
 
@@ -146,7 +148,7 @@ def _batches(store: Path, plan: dict[str, Any], encoder: Encoder) -> dict[str, l
 
 
 def _measured(batches: list[PaddedBatch], encoder: Encoder) -> float:
-    """Seconds a padded sub-token, from batches of all lengths; the first pass is not counted."""
+    """Seconds per padded sub-token, from batches of all lengths; the first pass is not counted."""
     spread = np.random.default_rng(0).permutation(len(batches))
     seconds, tokens = 0.0, 0
     for turn, at in enumerate([*spread[:1], *spread]):
@@ -161,10 +163,10 @@ def _measured(batches: list[PaddedBatch], encoder: Encoder) -> float:
 
 
 def _ratio(store: Path, plan: dict[str, Any], encoder: Encoder, most_tokens: float) -> float:
-    """Compressed bytes a byte of states, measured on stretches of neighbouring examples.
+    """Compressed bytes per byte of states, measured on stretches of neighbouring examples.
 
-    Similar rows are neighbours in a store (the words of one text), so rows drawn from everywhere would compress worse.
-    The stretches have at most so many sub-tokens.
+    Neighbouring rows of a store are similar (the words of one text), so rows drawn at random would compress worse.
+    The stretches together have about ``most_tokens`` sub-tokens at most.
     """
     stretches, chosen = plan, all_parts(plan)
     layouts = {split: split_layout(plan, split) for split in plan["splits"]}
@@ -197,7 +199,7 @@ def _bytes_of(store: Path, split: str) -> int:
 def _choices(
     plan: dict[str, Any], splits: dict[str, dict[str, int]], columns: Columns, size: int, ratio: float, squeezed: float
 ) -> dict[str, int]:
-    """Bytes of the states under cheaper rows, layers, types and compression, for those that would be cheaper."""
+    """The store's bytes under other rows, layers, dtypes and compression, for those that would be cheaper."""
     layers, dtype = len(plan["layers"]), plan["dtype"]
     rows = sum(counts["rows"] for counts in splits.values())
     sequences = sum(sequences_of(counts) for counts in splits.values())

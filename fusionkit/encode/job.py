@@ -1,4 +1,4 @@
-"""An encoding job: what is to be encoded and where, the store's identity, who watches, and what was done."""
+"""An encoding job: what is encoded and where, the store's identity, the receiver of progress, and the report."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from fusionkit.sources import Columns, Examples, Source, prepared
 from fusionkit.specs import MASKED, EncodeSpec, canonical_json, parse_layers
 from fusionkit.store.lm_head_file import lm_head_facts
 
-PLAIN = (str, int, float, bool, list, type(None))  # what JSON holds; other values are hashed as their text
+PLAIN = (str, int, float, bool, list, type(None))  # types that JSON has; other values are hashed as text
 
 
 class EncodeProgress(Protocol):
     """Receives an encode's progress. The command line's bars are one; by default nothing is shown."""
 
     def step(self, name: str, total: int, done: int, unit: str) -> None:
-        """A stage of ``total`` units begins; ``done`` of them are finished already."""
+        """A stage of ``total`` units begins, of which ``done`` are finished already."""
         return
 
     def advance(self, count: int) -> None:
@@ -35,7 +35,7 @@ class EncodeProgress(Protocol):
         return
 
     def say(self, line: str) -> None:
-        """Something the user should know."""
+        """Show the user a message."""
         return
 
 
@@ -61,10 +61,11 @@ class EncodeReport:
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be encoded, and where.
+    """What is encoded, and where.
 
     Attributes:
-        source: prepared for its columns. identity: of the store. The others: see :func:`fusionkit.encode.encode`.
+        source: checked and prepared for its columns. identity: of the store. Others: see
+            :func:`fusionkit.encode.encode`.
     """
 
     source: Source
@@ -94,7 +95,7 @@ def make_job(
         UsageError: ``out`` holds other files.
     """
     progress = progress or NoProgress()
-    # The plan is renamed to this path: that fails for a link and for ".".
+    # The plan's folder is renamed to this path, which fails for a link and for ".".
     if isinstance(out, Path) and (out.is_symlink() or not out.name):
         out = out.resolve()
     source, notes = prepared(source, columns)
@@ -110,9 +111,9 @@ def make_job(
 
 
 def _choose_rows(spec: EncodeSpec, columns: Columns, encoder: Encoder) -> str:
-    """The kind of rows: as asked, by the task, else by what the columns can teach.
+    """The kind of rows: as asked, by the task, else by the columns.
 
-    Tags alone need words; tags and labels both can be learned from tokens; labels alone need one vector.
+    Tags alone need words; tags and labels together can be learned from tokens; labels alone need one vector.
     """
     asked = spec.rows
     if spec.task == "mlm":
@@ -134,12 +135,12 @@ def _choose_rows(spec: EncodeSpec, columns: Columns, encoder: Encoder) -> str:
 
 
 def _identity_of(source: Source, columns: Columns, encoder: Encoder, spec: EncodeSpec) -> dict[str, Any]:
-    """The fields that two stores of the same content share: never the device, batch size, worker count or a path."""
+    """The fields that are equal for stores of the same content: no device, batch size, worker count or path."""
     rows, mlm = _choose_rows(spec, columns, encoder), {}
     if (lm := required_lm(spec, encoder)) is not None:
         facts = {"mask_seed": spec.mask_seed, "mask_share": float(spec.mask_share)}
         mlm = {"mlm": {**facts, "lm_head": lm_head_facts(lm.head)}}
-    # Stores from before there was a choice are of one sequence a pair, and keep their names.
+    # "one" is not recorded: stores made before there was a choice have one sequence per pair and keep their digests.
     pairs = {"pair_as": "two"} if choose_pair_as(spec.pair_as, columns, encoder) == "two" else {}
     limit = {} if spec.limit is None else {"limit": spec.limit}
     return {
@@ -160,7 +161,7 @@ def _identity_of(source: Source, columns: Columns, encoder: Encoder, spec: Encod
 
 
 def fingerprint(examples: Examples) -> str:
-    """SHA-256 over a split's columns and values, whatever file they came from."""
+    """SHA-256 over a split's columns and values, independent of the file format."""
     digest = hashlib.sha256(canonical_json(examples.column_names).encode())
     for batch in examples.batches():
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):

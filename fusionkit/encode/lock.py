@@ -1,7 +1,7 @@
-"""One encoder a store.
+"""The lock that lets one encoder at a time work on a store.
 
-On a local disk the kernel drops the lock with its process, however that ends. On object storage the lock is a lease:
-an object that its holder renews. A lease that was not renewed for :data:`LEASE_SECONDS` is void.
+On a local disk the kernel releases the lock when its process ends, however it ends. On object storage the lock is a
+lease: an object that its holder renews. A lease that was not renewed for :data:`LEASE_SECONDS` is void.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class HeldError(UsageError):
 
 @contextmanager
 def only_encoder(out: Place, share: str | None = None, *, beside_shares: bool = False) -> Iterator[Callable[[], None]]:
-    """Hold the lock of the store at ``out``, or that of a share of its parts. A file system without locks is told of.
+    """Hold the lock of the store at ``out``, or that of a share of its parts. Warns of a file system without locks.
 
     Args:
         share: ``3-of-16``. beside_shares: take the store's lock while other processes encode shares of its parts; the
-            caller then writes no part.
+            caller must then write no part.
 
     Yields:
-        a function that raises :class:`StoreError` where another process has taken the lock; call it before writing.
+        a function that raises :class:`StoreError` if another process has taken the lock; call it before writing.
 
     Raises:
         HeldError: another process holds it; the message names it. FusionkitError: the disk is full.
@@ -65,7 +65,7 @@ def _refuse_shares(out: Place) -> None:
         if isinstance(path, Path):
             if (file := try_lock(path)) is None:
                 raise _held(out, holder_of(path))
-            with file:  # left by a process that was killed
+            with file:  # nobody holds it: it was left by a killed process
                 path.unlink(missing_ok=True)
         elif (holder := _holder(path)) is not None:
             raise _held(out, holder)
@@ -90,7 +90,7 @@ def _holder(path: Place) -> str | None:
 
 
 def _unlocked() -> None:
-    """No lock can be lost where there are none."""
+    """The check where there are no locks: none can be lost."""
 
 
 @contextmanager
@@ -137,11 +137,11 @@ def _lease(path: UPath, out: Place) -> Iterator[Callable[[], None]]:
 
     def beat() -> None:
         while not done.wait(RENEW_SECONDS):
-            with suppress(Exception):  # a network that fails for a moment; the lease outlives several renewals
+            with suppress(Exception):  # the network may fail for a moment; the lease outlives several missed renewals
                 renew(tries=1)
 
     def held() -> None:
-        if until < time.time():  # this machine slept, or the network was gone for long
+        if until < time.time():  # this machine slept, or the network failed for long
             renew()
         if lost.is_set():
             raise StoreError(
@@ -157,30 +157,30 @@ def _lease(path: UPath, out: Place) -> Iterator[Callable[[], None]]:
     try:
         yield held
     except UnansweredError:
-        answers = False  # to ask the same server again would only keep the user waiting
+        answers = False  # asking the same server again would only keep the user waiting
         raise
     finally:
         done.set()
         if answers:
             beating.join()
-            with suppress(Exception):  # what stopped the work is the error to tell of; the lease runs out by itself
+            with suppress(Exception):  # keep the error that stopped the work; the lease expires anyway
                 if _read(path, tries=1).get("token") == token:
                     ask(path, "rm_file", path.path, tries=1)
 
 
 def _acquire(path: UPath, out: Place, token: str) -> float:
-    """Until when the lease is ours."""
+    """Acquire the lease, or raise HeldError; returns the time at which it expires."""
     found, lease = _read(path), _lease_of(token)
     if _in_force(found):
         raise _held(out, str(found.get("holder", "unknown")))
     if not found:
-        # Of two that see no lease one creates it, where the server knows S3's conditional writes; some do not.
+        # If two see no lease, only one can create it, on servers with S3's conditional writes; some have none.
         with suppress(OSError, NotImplementedError):
             _write(path, lease, mode="create")
         found = _read(path)
     if not found or not _in_force(found):
         _write(path, lease)
-    # Two that found the same dead lease have both written: the later one's stands.
+    # If two found the same void lease, both have written, and the later one's lease holds.
     found = _read(path)
     if found.get("token") != token:
         raise _held(out, str(found.get("holder", "unknown")))
@@ -188,7 +188,7 @@ def _acquire(path: UPath, out: Place, token: str) -> float:
 
 
 def _in_force(lease: dict[str, Any]) -> bool:
-    """Whether a lease is still in force: not run out, nor left by a process of this machine that has ended."""
+    """Whether a lease is still in force: not expired, and not left by an ended process of this machine."""
     if not isinstance(until := lease.get("until"), (int, float)) or until < time.time():
         return False
     if lease.get("machine") == _machine() and isinstance(pid := lease.get("pid"), int):
@@ -201,7 +201,7 @@ def _is_running(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
     except OSError:
         return not Path("/proc").exists()
-    return state not in "ZX"  # dead, and not yet taken note of by its parent
+    return state not in "ZX"  # a zombie, or dead
 
 
 def _write(path: UPath, lease: dict[str, Any], *, tries: int | None = None, **named: str) -> None:
@@ -228,9 +228,9 @@ def _lease_of(token: str) -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """The name of the machine on which process numbers are valid: a machine since its start, or a container there.
+    """The name of the scope in which process ids are valid: a machine since its boot, or a container on it.
 
-    A host's name does not tell: many machines have the same, and a container may have its host's.
+    The host name is not enough: many machines may have the same, and a container may have its host's.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -1,4 +1,4 @@
-"""Choosing sub-tokens to predict and hiding them: BERT's way, once for each text, the same for each pass over it.
+"""Choose sub-tokens to predict and hide them as in BERT: once per text, the same masks in each pass over it.
 
     chosen      u0 < share, and no special token
     hidden      by the mask token            u1 < 0.8
@@ -6,11 +6,11 @@
                 not at all                   u1 ≥ 0.9
 
 Symbols: ``u0, u1, u2`` three numbers in [0, 1) for each sub-token, from SHAKE-128 of the seed and the text's
-sub-tokens; ``V`` the ids of the vocabulary that are no special token's.
+sub-tokens; ``V`` the ids of the vocabulary without special tokens.
 Source: Devlin et al. (2019); choosing each sub-token by itself as in RoBERTa's training and transformers' collator.
 
-A text's masks depend on the text and the seed alone, not on its place, its neighbours or the process that encodes it.
-Special sub-tokens are those of transformers' collator; the unknown sub-token is one of them.
+A text's masks depend only on the text and the seed, not on its place, its neighbours or the process that encodes it.
+The special sub-tokens are the same as in transformers' collator; the unknown sub-token is one of them.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def required_lm(spec: EncodeSpec, encoder: Encoder) -> MaskedLm | None:
 
 
 def masked(tokenized: Tokenized, lm: MaskedLm, seed: int, share: float) -> tuple[Tokenized, NDArray[np.int32]]:
-    """Examples with some sub-tokens hidden: of those that are not special, each with probability ``share``.
+    """Choose each sub-token that is not special with probability ``share``, and hide the chosen ones.
 
     Returns:
-        the examples as the encoder sees them, and int32 ``[tokens]``: a chosen sub-token's own id, -100 elsewhere.
+        the examples as the encoder sees them, and int32 ``[tokens]``: a chosen sub-token's original id, -100 elsewhere.
     """
     ids = tokenized.token_ids
     draws = np.zeros((3, len(ids)))
@@ -67,9 +67,7 @@ def masked(tokenized: Tokenized, lm: MaskedLm, seed: int, share: float) -> tuple
 
 
 def _draws(ids: NDArray[np.int32], seed: int) -> NDArray[np.float64]:
-    """``[3, sub-tokens]`` in [0, 1). A hash is used, because the numbers of NumPy's generators may change with its
-    version.
-    """
+    """``[3, sub-tokens]`` in [0, 1), from a hash: the numbers of NumPy's generators may change between versions."""
     key = np.int64(seed).astype("<i8").tobytes() + ids.astype("<i4").tobytes()
     bits = np.frombuffer(hashlib.shake_128(key).digest(3 * 8 * len(ids)), "<u8").reshape(3, len(ids))
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # 53 bits: the largest stays below 1

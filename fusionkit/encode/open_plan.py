@@ -1,4 +1,4 @@
-"""Step one: the plan of a store, newly written or taken over from an interrupted call."""
+"""The first step: the plan of a store, newly written or taken over from an interrupted call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def open_plan(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
         the plan, and whether an earlier call wrote it.
 
     Raises:
-        IdentityError: the place holds a store of something else.
+        IdentityError: the place holds a store with another identity or compression.
     """
     out = job.out
     wanted = _requested(job)
@@ -78,7 +78,7 @@ def _request_of(known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_begun(out: Place, wanted: dict[str, Any]) -> bool:
-    """Whether an unfinished, undamaged store of this request is there: an interrupted --overwrite goes on with it."""
+    """Whether an unfinished, undamaged store of this request is there; an interrupted --overwrite goes on with it."""
     if is_complete(out):
         return False
     try:

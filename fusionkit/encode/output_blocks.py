@@ -1,8 +1,8 @@
 """Buffers for a part's rows between the forward pass and the disk.
 
-A buffer takes rows in the order in which they are computed, which costs one copy a layer. The writer's thread puts
-them into the store's order. On a GPU a stream of its own does that there and copies the block to pinned memory while
-the next part is computed.
+A buffer takes rows in the order in which they are computed, which costs one copy per layer. The writer's thread puts
+them into the store's order. On a GPU a separate stream does that on the device, and copies the block to pinned memory
+while the next part is computed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from fusionkit.store.layout import ITEM_BYTES, StatesLayout
 
 TORCH_DTYPES = {name: getattr(torch, name) for name in ITEM_BYTES}
 INT8_LARGEST = 127
-# The bits of the exponent: infinity and NaN alone have all of them, so they are the largest as whole numbers.
+# The bits of the exponent. Only infinity and NaN have all of them set, so as integers they are the largest.
 EXPONENT = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80, torch.float32: 0x7F800000}
-SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32}  # PyTorch's own whole numbers, by bytes
-PIECE_NUMBERS = 1 << 18  # looked at at once: they stay in a core's cache
+SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32}  # signed integers by their number of bytes
+PIECE_NUMBERS = 1 << 18  # checked at once: they stay in a core's cache
 
 
 class RowBlock(NamedTuple):
-    """Rows in the store's precision: one sequence's, or a chunk's in the store's order, zeros where none was computed.
+    """Rows in the store's precision: those of one sequence, or of a chunk in the store's order with zeros where no row
+    was computed.
 
     Attributes:
         states: ``[layers, rows, hidden]``. scales: float32 ``[layers, rows]`` of int8 states.
-        finite: bool ``[]`` where a GPU has looked whether all of it are numbers.
+        finite: bool ``[]``, whether all states are finite, where a GPU has checked it.
     """
 
     states: Tensor
@@ -66,7 +67,7 @@ class PartBuffer:
         self._states = torch.empty(rows * hidden, dtype=dtype, device=device)
         self._scales = torch.empty(rows if dtype == torch.int8 else 0, dtype=torch.float32, device=device)
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        # Pinned memory is slow to allocate: once a buffer. On a CPU the writer has a block of its own.
+        # Pinned memory is slow to allocate, so once per buffer. On a CPU the writer has its own block.
         if self._stream:
             self._pinned = (
                 torch.empty_like(self._states, device="cpu", pin_memory=True),
@@ -75,7 +76,7 @@ class PartBuffer:
             self._finite = torch.empty((), dtype=torch.bool, pin_memory=True)
 
     def begin(self, layout: StatesLayout) -> None:
-        """Start a chunk of this layout; the rows of the chunk before are lost."""
+        """Start a chunk of this layout; the rows of the previous chunk are lost."""
         self.capacity = layout.rows_per_chunk
         rows = layout.rows_per_chunk + 1  # the last one stays zero
         first = _first_rows(self._states, self._scales, layout.layers, rows, layout.hidden)
@@ -90,7 +91,7 @@ class PartBuffer:
         """Add a batch's rows ``[n, hidden]`` of the layer at this position, rounded to the store's precision."""
         at = slice(self._filled, self._filled + len(rows))
         if self.scales is None:
-            # On a CPU bfloat16 becomes float16 in half the time by way of float32, which holds both.
+            # On a CPU, converting bfloat16 to float16 through float32, which holds both, takes half the time.
             narrow = rows.dtype == torch.bfloat16 and self.states.dtype == torch.float16
             self.states[position, at] = rows.float() if narrow else rows  # rounds while it copies
         else:
@@ -99,14 +100,14 @@ class PartBuffer:
             self.states[position, at], self.scales[position, at] = values, scales
 
     def put_rounded(self, blocks: Sequence[RowBlock]) -> None:
-        """Add rows of all layers that are in the store's precision already, of blocks on one device."""
+        """Add rows of all layers that are already in the store's precision, from blocks on one device."""
         at = slice(self._filled, self._filled + sum(block.states.shape[1] for block in blocks))
         _join(self.states[:, at], [block.states for block in blocks])
         if self.scales is not None:
             _join(self.scales[:, at], [block.scales for block in blocks if block.scales is not None])
 
     def assign(self, targets: IntArray) -> None:
-        """Say which rows ``[n]`` of the chunk the rows just added are."""
+        """Assign the rows just added to the rows ``targets`` ``[n]`` of the chunk."""
         self._order[targets] = np.arange(self._filled, self._filled + len(targets))
         self._filled += len(targets)
 
@@ -114,8 +115,8 @@ class PartBuffer:
         """Start to put the rows into the store's order in the CPU's memory.
 
         Returns:
-            a function for the writer's thread that returns the finished block, valid until :meth:`begin`. It takes an
-            older block to fill, or None.
+            a function for the writer's thread. It takes an older block to fill, or None, and returns the finished
+            block, valid until :meth:`begin`.
         """
         if self._stream is None:
             return self._ordered
@@ -154,7 +155,7 @@ class PartBuffer:
 
 
 def _join(target: Tensor, pieces: list[Tensor]) -> None:
-    """Put pieces ``[layers, n, …]`` side by side into ``[layers, rows, …]``; between devices in one copy."""
+    """Concatenate pieces ``[layers, n, …]`` into ``target`` ``[layers, rows, …]``; between devices in one copy."""
     if pieces[0].device == target.device:
         torch.cat(pieces, 1, out=target)
     else:
@@ -162,7 +163,7 @@ def _join(target: Tensor, pieces: list[Tensor]) -> None:
 
 
 def _first_rows(states: Tensor, scales: Tensor, layers: int, rows: int, hidden: int) -> RowBlock:
-    """A block in the first part of flat memory."""
+    """A block in the first elements of flat memory."""
     return RowBlock(
         states[: layers * rows * hidden].view(layers, rows, hidden),
         scales[: layers * rows].view(layers, rows) if len(scales) else None,
@@ -175,17 +176,17 @@ def rounded(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         return rows.to(dtype), None
     rows = rows.float()
     largest = rows.abs().amax(dim=1)
-    # Below the smallest normal number a scale would lose its own digits, and a value could come out above 127.
+    # Below the smallest normal number a scale would lose digits, and a value could become larger than 127.
     scales = (largest / INT8_LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
     values = (rows / scales[:, None]).round_().to(torch.int8)
     return values, scales.where(largest != 0, 0.0)  # a row of zeros has the scale 0
 
 
 def is_finite(block: RowBlock) -> bool:
-    """Whether all states are numbers, found by one thread where no GPU has looked.
+    """Whether all states are finite; checked by one thread where no GPU has checked it.
 
-    PyTorch's reductions start a team of threads in the writer's thread too, which the forward pass, on as many threads
-    as there are cores, then waits for: on two cores it took 1.2 times as long.
+    PyTorch's reductions would start a team of threads from the writer's thread. The forward pass, which has as many
+    threads as there are cores, would wait for them: on two cores it took 1.2 times as long.
     """
     if block.finite is not None:
         return bool(block.finite)
@@ -200,9 +201,9 @@ def is_finite(block: RowBlock) -> bool:
 
 
 def _all_finite(block: RowBlock) -> Tensor:
-    """Whether all states are numbers, as a tensor on their GPU: bool ``[]``."""
+    """Whether all states are finite, as a tensor on their GPU: bool ``[]``."""
     values = block.states if block.scales is None else block.scales
     if not values.numel():
         return torch.ones((), dtype=torch.bool, device=values.device)
-    # Both pass NaN on. Over a chunk they take a thirtieth of the time of torch.isfinite.
+    # Minimum and maximum keep NaN. Over a chunk they take a thirtieth of the time of torch.isfinite.
     return torch.isfinite(torch.stack(values.aminmax())).all()

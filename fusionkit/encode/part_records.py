@@ -1,8 +1,8 @@
 """Records of a store's parts: finished parts, parts that failed too often, and the process that encodes.
 
 STORE/parts/{split}-{00000}.json       a finished part; written when its chunks are durable
-STORE/failed/{split}-{00000}.json      a failed part, its last error, how often it was tried, when and where;
-                                       in the store until all parts are done
+STORE/failed/{split}-{00000}.json      a failed part: its last error, number of attempts, time and machine;
+                                       kept until all parts are done
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class PartRecord:
     """The record of a finished part.
 
     Attributes:
-        tokens: sub-tokens it took. seconds: from reading its input to its durable chunk.
-        crc32c, sizes: checksum and bytes of each array's file, by the array's name.
-        computed_with: as :attr:`fusionkit.encoder.Encoder.computes_with` has it.
+        tokens: sub-tokens of its input. seconds: from reading its input to its durable chunk.
+        crc32c, sizes: checksum of the content and bytes of each array's file, by the array's name.
+        computed_with: as in :attr:`fusionkit.encoder.Encoder.computes_with`.
     """
 
     split: str
@@ -101,12 +101,12 @@ def _chunk_is_there(record: PartRecord, store: Place, part: Part, array: str, si
     chunk = chunk_path(store, part.split, part.chunk, array)
     if sizes.get(str(chunk).removeprefix(f"{states_path(store) / part.split}/")) != record.sizes[array]:
         return False
-    # An object on remote storage is whole or absent; a request a chunk would say no more.
+    # An object on remote storage is complete or absent, so one request per chunk would tell nothing more.
     return not isinstance(chunk, Path) or written_checksum(chunk) == record.crc32c[array]
 
 
 def record_failure(store: Place, part: Part, error: Exception, attempts: int) -> None:
-    """Record that a part is not tried again in this call."""
+    """Record a part that failed and is not tried again in this call."""
     message = str(error) if isinstance(error, FusionkitError) else f"{type(error).__name__}: {error}"
     value = {
         "split": part.split,
@@ -154,8 +154,9 @@ def store_status(store: Place) -> dict[str, Any]:
     """The state of a store as plain values.
 
     Returns:
-        ``path``; ``state``: ``complete``, ``running`` or ``unfinished``; ``encoder``: who encodes, or None;
-        ``splits``: counts of parts and sub-tokens, all and done; ``failed``: records of parts that failed too often.
+        ``path``; ``state``: ``complete``, ``running`` or ``unfinished``; ``encoder``: the processes that encode, or
+        None; ``splits``: parts and sub-tokens, in all and done, and failed parts; ``failed``: records of parts that
+        failed too often.
 
     Raises:
         StoreError: the store is damaged.

@@ -1,6 +1,6 @@
 """One part of encoding: the states of one chunk, from sub-tokens to a durable file and its record.
 
-An example that crosses a chunk's edge is encoded by both parts; each keeps its own rows.
+An example that crosses a chunk's border is encoded by both parts; each keeps its own rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TRIM_EVERY = 8
 
 
 class NotFiniteError(EncoderError):
-    """States that the store's precision cannot hold, or that are no numbers at all."""
+    """States that are too large for the store's precision, or are NaN or infinite."""
 
 
 class ComputedPart(NamedTuple):
@@ -44,8 +44,8 @@ class ComputedPart(NamedTuple):
 
     Attributes:
         tokens: sub-tokens of its input. start: when its work began, by ``time.perf_counter``.
-        buffer: holds its rows. finish_transfer: gives them in the store's order, as
-            :meth:`PartBuffer.start_transfer` says.
+        buffer: holds its rows. finish_transfer: the function that :meth:`PartBuffer.start_transfer` returned; it
+            returns them in the store's order.
     """
 
     part: Part
@@ -58,12 +58,12 @@ class ComputedPart(NamedTuple):
 class PartEncoder:
     """Encodes parts of one store, each in three steps: read, compute, write.
 
-    :meth:`encode` calls them one after another. They may also run in threads of their own on different parts: reading
+    :meth:`encode` runs the steps one after another. They may also run in separate threads on different parts: reading
     and computing in one thread each, writing in several.
 
     Args:
         buffers: how many parts may be computed and not yet written.
-        dtype: of the rows, where it is not the store's; then nothing can be written.
+        dtype: of the rows, if it is not the store's; then nothing can be written.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class PartEncoder:
         self._dtype = TORCH_DTYPES[dtype or plan["dtype"]]
         self._reader = PartReader(store, plan)
         self._repeats = RepeatCache(store, plan, encoder, self._dtype)
-        # Free buffers, the one used last first; None stands for one that is not made before it is needed.
+        # Free buffers, the most recently used first; None stands for a buffer that is made when it is needed.
         self._buffers: queue.LifoQueue[PartBuffer | None] = queue.LifoQueue()
         for _ in range(buffers):
             self._buffers.put(None)
-        self._blocks: queue.LifoQueue[RowBlock] = queue.LifoQueue()  # those that no thread is writing
+        self._blocks: queue.LifoQueue[RowBlock] = queue.LifoQueue()  # not being written
         self._computed = 0
 
     def read(self, part: Part) -> PartInput:
@@ -90,7 +90,7 @@ class PartEncoder:
         """Run the encoder over a part's input; waits while all buffers are in use.
 
         Args:
-            start: when the work on the part began. on_tokens: called with the sub-tokens of each batch that is done.
+            start: when the work on the part began. on_tokens: called with each done batch's number of sub-tokens.
         """
         buffer = self._buffers.get() or PartBuffer([*self._layouts.values()], self._dtype, self._encoder.device)
         try:
@@ -112,13 +112,13 @@ class PartEncoder:
             states = forward(self._encoder, batch)
             for position, rows in batch_rows(states, self._plan["layers"], gather):
                 buffer.put(position, rows)
-            # Freed before the next pass, which then gets the same memory, still in the CPU's caches.
+            # Free them before the next pass, so that it gets the same memory, still in the CPU's caches.
             del states, rows
             buffer.assign(targets)
             on_tokens(int(lengths[batch.examples].sum()))
 
     def _work(self, inputs: PartInput, capacity: int) -> Iterator[BatchWork]:
-        """The batches of sequences that come once, and the rows of them that lie in a part of so many rows."""
+        """The batches of sequences that come once, with their rows inside the part, which has ``capacity`` rows."""
         for batch in inputs.batches(inputs.unique(), Batching.of(self._plan), self._encoder.pad_id):
             picked, ends = flat_rows(inputs.rows.row_offsets, batch.examples)
             batch_index = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
@@ -129,11 +129,11 @@ class PartEncoder:
     def _copy_repeated(self, part: Part, inputs: PartInput, buffer: PartBuffer) -> None:
         repeated = inputs.repeated()
         known = self._repeats.rows_of(part, inputs, np.unique(inputs.first_alike[repeated]))
-        # Rows that this process has just computed lie on its device, those of earlier parts in the CPU's memory.
+        # Rows that this process computed are on its device; rows read from chunks are in the CPU's memory.
         found: dict[torch.device, tuple[list[RowBlock], list[IntArray]]] = {}
         for example in repeated.tolist():
             start, stop = (inputs.rows.row_offsets[example : example + 2] + inputs.first_row).tolist()
-            low, high = max(start, 0), min(stop, buffer.capacity)  # it may cross the part's edges
+            low, high = max(start, 0), min(stop, buffer.capacity)  # it may cross the part's borders
             block = known[int(inputs.first_alike[example])].part(slice(low - start, high - start))
             blocks, targets = found.setdefault(block.states.device, ([], []))
             blocks.append(block)
@@ -146,7 +146,7 @@ class PartEncoder:
         """Write a part's chunks durably, then its record; its buffer is free afterwards.
 
         Args:
-            check: called before anything is written; what it raises ends the part.
+            check: called before anything is written; its errors pass through.
 
         Raises:
             NotFiniteError: states that the store's precision cannot hold; nothing is written. See :meth:`not_finite`.
@@ -191,16 +191,16 @@ class PartEncoder:
             self.free(computed)
 
     def free(self, computed: ComputedPart) -> None:
-        """Let the next part have a part's buffer."""
+        """Release a part's buffer for the next part."""
         self._buffers.put(computed.buffer)
 
     def encode(
         self, part: Part, on_tokens: Callable[[int], None] = lambda _: None, check: Callable[[], object] = lambda: None
     ) -> PartRecord:
-        """One part: all three steps.
+        """Encode one part, in all three steps.
 
         Raises:
-            NotFiniteError: with the layer, its largest value and the dtype to use.
+            NotFiniteError: it names the layer, its largest value and the dtype to use.
         """
         start = time.perf_counter()
         computed = self.compute(part, self.read(part), start, on_tokens)
@@ -210,7 +210,7 @@ class PartEncoder:
             raise self.not_finite(part) from error
 
     def block(self, part: Part) -> RowBlock:
-        """A part's rows, which are not written; valid until the next part is computed."""
+        """A part's rows, without writing them; valid until the next part is computed."""
         computed = self.compute(part, self.read(part), time.perf_counter(), lambda _: None)
         self.free(computed)
         return computed.finish_transfer(None)

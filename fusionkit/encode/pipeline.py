@@ -1,7 +1,7 @@
-"""The whole of stage one: plan, parts, commit, one after the other. Called again, it does what is missing.
+"""Stage one in its three steps: plan, parts, commit. Called again, it does what is missing.
 
 plan     :func:`fusionkit.encode.open_plan.open_plan`    tokenise everything and lay out the arrays
-parts    :func:`serial_parts`                            encode each part, or another map over parts
+parts    :func:`serial_parts` or another map over parts  encode each part
 commit   :func:`commit`                                  write the manifest
 """
 
@@ -35,17 +35,17 @@ from fusionkit.store.manifest import split_layout
 from fusionkit.store.presence import MANIFEST, PLAN, is_complete
 from fusionkit.store.verify import refuse_changed_files
 
-# The map over parts: it encodes these parts of a planned store and yields the record of each.
+# A map over parts: it encodes the given parts of a planned store and yields the record of each.
 PartsRunner = Callable[[Place, dict[str, Any], list[Part], EncodeProgress], Iterator[PartRecord]]
 
 # Threads that write parts. On a CPU one keeps up with the encoder. A GPU computes a part in less time than it takes to
-# make one durable.
+# write it durably.
 WRITERS = {"cpu": 1, "cuda": 4}
 
 
 def buffers_of(writers: int) -> int:
-    """Parts in memory: one is computed while others are written; then the encoder waits. With one more, the peak of
-    memory would depend on the speed of the disk.
+    """The number of parts in memory: one is computed while each writer writes one; then the encoder waits. With one
+    more, the peak of memory would depend on the speed of the disk.
     """
     return writers + 1
 
@@ -67,18 +67,18 @@ def encode(
     """Encode a source into a store, or finish one that was begun.
 
     Args:
-        columns: roles as :func:`fusionkit.sources.guess_columns` gives them.
+        columns: roles, as from :func:`fusionkit.sources.guess_columns`.
         out: the store's folder; its parent must exist or be creatable.
-        overwrite: replace a finished store, or one of another identity; an unfinished one of this identity goes on.
-        run_parts: the map over parts; serial in this process unless given.
-        budget: bytes the finished store may have.
-        device: ``cpu`` or ``cuda``, where ``run_parts`` encodes on another than the encoder's own.
-        stop: asked between parts; True ends the work there with :class:`StoppedError`.
+        overwrite: replace a finished store, or one of another identity; an unfinished one of this identity is finished.
+        run_parts: the map over parts; by default :func:`serial_parts` in this process.
+        budget: the most bytes that the finished store may have.
+        device: ``cpu`` or ``cuda``, if ``run_parts`` encodes on another device than the encoder's.
+        stop: called between parts; True ends the work there with :class:`StoppedError`.
 
     Raises:
-        IdentityError: ``out`` holds a store of something else. UsageError: ``out`` holds other files, or the device
-            has not the precision that is asked for.
-        FusionkitError: the disk is full, the encoder's numbers are not finite; finished parts are kept.
+        IdentityError: ``out`` holds a store of another identity. UsageError: ``out`` holds other files, or the device
+            does not have the requested precision.
+        FusionkitError: the disk is full, or the encoder's numbers are not finite; finished parts are kept.
     """
     job = make_job(source, columns, out, spec, encoder, progress, budget, device)
     return encode_job(job, overwrite=overwrite, run_parts=run_parts, stop=stop)
@@ -87,7 +87,7 @@ def encode(
 def encode_job(
     job: Job, *, overwrite: bool = False, run_parts: PartsRunner | None = None, stop: Callable[[], bool] = lambda: False
 ) -> EncodeReport:
-    """Do a job, or finish it; arguments and errors as :func:`encode`."""
+    """Run a job, or finish it; arguments and errors as :func:`encode`."""
     out = job.out
     if run_parts is None:
         job.encoder.refuse_device()
@@ -118,16 +118,16 @@ def encode_job(
 def serial_parts(encoder: Encoder, stop: Callable[[], bool], writers: int | None = None) -> PartsRunner:
     """A map over parts that encodes one part after another.
 
-    The next part is read and the last ones are written while a part is computed.
+    While a part is computed, the next part is read and earlier ones are written.
 
     Args:
-        stop: asked before each part; True ends the work with :class:`StoppedError`. writers: threads that write; None
+        stop: called before each part; True ends the work with :class:`StoppedError`. writers: threads that write; None
             for as many as the encoder's device needs.
     """
     writers = writers or WRITERS.get(encoder.device.type, 1)
 
     def run(store: Place, plan: dict[str, Any], parts: list[Part], progress: EncodeProgress) -> Iterator[PartRecord]:
-        keep_freed_memory()  # the states of a batch are freed before the next
+        keep_freed_memory()  # each batch reuses the memory of the states freed before it
         part_encoder = PartEncoder(store, plan, encoder, buffers_of(writers))
         waiting = deque(parts)
         writes: deque[tuple[Part, Future[PartRecord]]] = deque()
@@ -136,7 +136,7 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool], writers: int | None
             part, future = writes.popleft()
             try:
                 return future.result()
-            except NotFiniteError as error:  # encoded again here: the writer's thread must not use the encoder
+            except NotFiniteError as error:  # it is encoded again here: the writer's thread must not use the encoder
                 raise part_encoder.not_finite(part) from error
 
         with ThreadPoolExecutor(writers, "writer") as writer, ThreadPoolExecutor(1, "reader") as reader:
@@ -148,7 +148,7 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool], writers: int | None
                     reads.append(reader.submit(part_encoder.read, waiting[0]))
                 computed = part_encoder.compute(part, inputs, start, progress.advance)
                 writes.append((part, writer.submit(part_encoder.write, computed)))
-                # A failed write ends the work now, not after the last part.
+                # Results are taken now, so that a failed write ends the work at once.
                 while writes and writes[0][1].done():
                     yield next_record()
             while writes:
@@ -163,7 +163,7 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool], writers: int | None
 
 
 def commit(out: Place, plan: dict[str, Any], device: str) -> dict[str, Any]:
-    """Write the manifest and remove the plan: the store is complete from here on.
+    """Write the manifest, which completes the store, and remove the plan.
 
     Args:
         device: what the parts were encoded on.
@@ -178,7 +178,7 @@ def commit(out: Place, plan: dict[str, Any], device: str) -> dict[str, Any]:
                 f"part {part.chunk} of {part.split} in {out} is not finished", remedy="run the same command again"
             )
     clear_failures(out)
-    if isinstance(out, Path):  # remote files would all be fetched; `fusionkit verify` does that
+    if isinstance(out, Path):  # this would fetch all remote files; `fusionkit verify` does that
         refuse_changed_files(out, plan["files"])
     provenance = {
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -196,13 +196,13 @@ def commit(out: Place, plan: dict[str, Any], device: str) -> dict[str, Any]:
 
 
 def _different(facts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The distinct values, in a fixed order."""
+    """The distinct values, sorted by their JSON text."""
     texts = {canonical_json(each): each for each in facts}
     return [texts[text] for text in sorted(texts)]
 
 
 def _splits(plan: dict[str, Any], records: dict[Part, PartRecord]) -> dict[str, Any]:
-    """The splits' fields of the plan, each with the checksums of its chunks by array."""
+    """The plan's fields of each split, with the checksums of its chunks by array."""
     found = {}
     for split, fields in plan["splits"].items():
         layout = split_layout(plan, split)

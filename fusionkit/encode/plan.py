@@ -1,8 +1,8 @@
 """The plan: everything about a store that is known before the first forward pass.
 
-Tokenising gives every example its place, so parts need not know of each other. The plan is written to a draft folder,
-so a store either has a whole plan or does not exist. Where pairs of texts are stored as two sequences, all arrays but
-``pairs`` have one entry for each sequence, and the code that works on a plan treats sequences as examples.
+Tokenising gives every example its place, so parts are independent of each other. The plan is written to a draft folder,
+so a store either has a complete plan or does not exist. Where pairs of texts are stored as two sequences, all arrays
+except ``pairs`` have entries for sequences, and the code that works on a plan treats sequences as examples.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def write_plan(job: Job) -> None:
         for split in job.source.splits:
             plan["splits"][split] = _plan_split(job, draft, plan, split, lm, duplicates)
             create_states(draft, split, split_layout(plan, split), tuple(plan["layers"]))
-        # Later parts copy rows from the chunks of earlier ones. From a remote or compressed chunk a few rows would cost
-        # the whole chunk: there duplicates are looked for within each part alone.
+        # Later parts copy rows from the chunks of earlier ones. A remote or compressed chunk would be read whole for a
+        # few rows: there duplicates are searched only within each part.
         _write_duplicates(draft, plan, duplicates, whole_store=isinstance(job.out, Path) and spec.compress == "none")
         _refuse_over_budget(draft, plan, job.budget)
         (draft / "parts").mkdir()
@@ -141,7 +141,7 @@ def _plan_split(
 
 
 def _write_duplicates(store: Path, plan: dict[str, Any], duplicates: DuplicateFinder, whole_store: bool) -> None:
-    """Write ``first_alike`` of all splits; an example of test may be equal to one of train."""
+    """Write ``first_alike`` of all splits; with ``whole_store`` an example of test may equal one of train."""
     first, start = duplicates.first(None if whole_store else _parts_of_examples(store, plan)), 0
     for split, fields in plan["splits"].items():
         array = Appender(store, split, "first_alike", axis="sequences" if is_two(plan) else None)
@@ -151,12 +151,12 @@ def _write_duplicates(store: Path, plan: dict[str, Any], duplicates: DuplicateFi
 
 
 def _parts_of_examples(store: Path, plan: dict[str, Any]) -> IntArray:
-    """For each example the part with its first row, the parts numbered through the splits: int64 ``[examples]``."""
+    """The part that has each example's first row, numbered over all splits: int64 ``[examples]``."""
     found, parts = [], 0
     for split in plan["splits"]:
         layout = split_layout(plan, split)
         found.append(read_small(store, split, "row_offsets")[:-1] // layout.rows_per_chunk + parts)
-        parts += layout.chunks + 1  # an example without rows may stand behind the last
+        parts += layout.chunks + 1  # an example without rows may come after the last part
     return np.concatenate(found)
 
 
@@ -174,7 +174,7 @@ def _refuse_over_budget(draft: Path, plan: dict[str, Any], budget: int | None) -
 
 
 def _lost_words(token_offsets: IntArray, word_index: Any, words: IntArray | None) -> int:
-    """Words with no sub-token at all, whatever the rows are: a tagger cannot see them."""
+    """The number of words without a sub-token, for any kind of rows: a tagger cannot see them."""
     if words is None:
         return 0
     return int((~lay_rows("words", token_offsets, word_index, words).mask).sum())

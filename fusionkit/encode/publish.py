@@ -1,8 +1,8 @@
-"""Publishing a planned store, whole or not at all, and removing the files that a killed process left.
+"""Publish a planned store completely or not at all, and remove the files that a killed process left.
 
-On a local disk the plan is written to a draft folder beside its place, which is then renamed. Object storage renames
-nothing: there the draft is a temporary folder, a marker says that an upload is under way, and ``plan.json`` is
-uploaded last.
+On a local disk the plan is written to a draft folder beside ``out``, which is then renamed. Object storage has no
+renaming of folders: there the draft is a temporary folder, a marker says that an upload is under way, and ``plan.json``
+is uploaded last.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MARKER = ".planning"
 
 @contextlib.contextmanager
 def draft_folder(out: Place) -> Iterator[Path]:
-    """A local folder for the plan; where the block ends without an error, its files become the store at ``out``.
+    """A local folder for the plan; if the block ends without an error, its files become the store at ``out``.
 
     Raises:
         FusionkitError: the disk is full; nothing is left behind.
@@ -54,10 +54,10 @@ def clear_leftovers(out: Place) -> None:
     """Remove the files that a killed process left in a store's place and beside it; the caller holds its lock."""
     if not isinstance(out, Path):
         if is_file(out / MARKER):
-            # The plan comes last and the manifest goes first: without both, neither store is whole.
+            # Uploads write the plan last and remove the old manifest first: without both files no store is complete.
             if not is_store(out):
                 remove_below(out, [name for name in sizes_below(out) if name != MARKER])
-            remove_below(out, [MARKER])  # last: without it, files that are left would look like another program's
+            remove_below(out, [MARKER])  # last: without it, remaining files would look like another program's
         return
     draft, old = _beside(out)
     if old.exists() and not out.exists():  # killed between the two renames
@@ -69,7 +69,7 @@ def clear_leftovers(out: Place) -> None:
 
 
 def refuse_foreign(out: Place) -> None:
-    """Raise :class:`UsageError` where files that are no store's are at ``out``."""
+    """Raise :class:`UsageError` if ``out`` holds files that do not belong to a store."""
     # Other programs write a manifest.json too; --overwrite must not empty their folders.
     ours = is_store(out) and is_folder(states_path(out))
     if not isinstance(out, Path):
@@ -87,7 +87,7 @@ def refuse_foreign(out: Place) -> None:
 
 
 def _beside(out: Path) -> tuple[Path, Path]:
-    """The draft folder, and where a store that is replaced is moved."""
+    """The draft folder, and the folder that a replaced store is moved to."""
     return out.with_name(f".{out.name}.planning"), out.with_name(f".{out.name}.replaced")
 
 

@@ -1,4 +1,4 @@
-"""A finished store and its encoder: damaged chunks are encoded again, stored states are compared with live ones."""
+"""Encode damaged chunks of a finished store again, and compare stored states with live ones."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from fusionkit.store.presence import MANIFEST
 
 
 def damaged_parts(store: Place, faults: dict[str, str]) -> list[Part]:
-    """The parts behind damaged files.
+    """The parts that wrote damaged files.
 
     Args:
-        faults: paths inside the store, as :func:`fusionkit.store.verify_store` names them.
+        faults: what is wrong with files, by the paths of :func:`fusionkit.store.verify_store`.
 
     Raises:
-        StoreError: a damaged file is no chunk of states; it came from the source, not from the encoder.
+        StoreError: a damaged file is not a chunk of states and cannot be repaired from the store alone.
     """
     manifest = read_manifest(store)
     parts = {
@@ -54,8 +54,8 @@ def repair(store: Place, parts: list[Part], encoder: Encoder) -> list[Part]:
     """Encode these parts of a finished store again.
 
     Returns:
-        the parts whose bytes are not the recorded ones (another processor or library rounds otherwise); the
-        manifest then names the new checksums.
+        the parts whose bytes differ from the recorded ones (another processor or library rounds differently); the
+        manifest then has the new checksums.
 
     Raises:
         IdentityError: the encoder is not the one that made the store.
@@ -85,8 +85,8 @@ class LayerDifference:
     """The difference between one layer's stored rows and live ones.
 
     Attributes:
-        layer: its index among the hidden states. largest: the largest absolute difference of two numbers.
-        cosine: the smallest cosine of two rows; masked rows are left out.
+        layer: its index among the hidden states. largest: the largest absolute difference between a stored and a live
+            number. cosine: the smallest cosine between a stored and a live row. Masked rows are left out.
     """
 
     layer: int
@@ -98,8 +98,8 @@ def compare_sample(store: Store, encoder: Encoder, examples: int, seed: int = 0)
     """Encode a seeded sample of examples live, unpadded, and compare it with the store.
 
     Args:
-        examples: their number, drawn over all splits in proportion to their sizes; the number of sequences, where pairs
-            are stored as two.
+        examples: how many to draw uniformly from all splits together; where pairs are stored as two sequences, how
+            many sequences.
     """
     sizes = {split: store[split].sequences for split in store.splits}
     total = sum(sizes.values())
@@ -137,7 +137,7 @@ def _live(store: Store, encoder: Encoder, split: str, example: int) -> Tensor:
     device = encoder.device
     states = encoder.forward(ids[None].to(device), torch.ones_like(ids)[None].to(device), segments[None].to(device))
     picked = torch.stack([states[layer][0].float().cpu() for layer in store.layers], dim=1)  # [tokens, layers, hidden]
-    # A masked row's span is empty; its mean is not a number and is not used.
+    # A masked row's span is empty; its mean is NaN and is not used.
     return torch.stack(
         [picked[first:last].mean(0) for first, last in zip(rows.first.tolist(), rows.last.tolist(), strict=True)]
     )

@@ -1,12 +1,12 @@
-"""Repeated sequences are found and encoded once, which saves 4.2 % of CoNLL-2003's sub-tokens.
+"""Find repeated sequences and encode each once, which saves 4.2 % of CoNLL-2003's sub-tokens.
 
 Duplicates have the same sub-tokens, words and segments, and so the same rows. Masked sub-tokens are compared as the
-encoder sees them: other words under the same masks are duplicates. Duplicates decide which sequences are batched
-together, and so the last bits of the stored states.
+encoder sees them: sequences that differ only under their masks are duplicates. Duplicates decide which sequences are
+batched together, and so the last bits of the stored states.
 
 The *owner* of a repeated sequence is the part with its first row. The owner encodes it, in batches of repeated
 sequences. Other parts take its rows from memory or from the owner's chunk. Where neither has them, a part runs the
-owner's batches again and gets the same bytes, so parts stay independent of one another.
+owner's batches again and gets the same bytes, so parts stay independent of each other.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DuplicateFinder:
         bounds = tokenized.token_offsets.tolist()
         parts: list[NDArray[Any]] = [tokenized.token_ids, tokenized.word_index, tokenized.segments]
         parts += [] if masked is None else [masked]
-        rows = np.diff(row_offsets).tolist()  # words behind the last sub-token show in nothing else
+        rows = np.diff(row_offsets).tolist()  # words after the last sub-token change only this
         digests = []
         for start, stop, count in zip(bounds[:-1], bounds[1:], rows, strict=True):
             digest = hashlib.blake2b(str(count).encode(), digest_size=16)
@@ -58,25 +58,25 @@ class DuplicateFinder:
         self._has_rows.append((np.diff(row_offsets) > 0) & (np.diff(tokenized.token_offsets) > 0))
 
     def first(self, within: IntArray | None = None) -> IntArray:
-        """For each example with duplicates the number of the first of them, else :data:`NONE`: ``[examples]``.
+        """The number of the first duplicate of each example that has duplicates, else :data:`NONE`: ``[examples]``.
 
         Args:
-            within: int64 ``[examples]``; only examples of the same number here are compared.
+            within: int64 ``[examples]``; only examples with the same value here are compared.
         """
         first = first_of(b"".join(self._digests), within)
         several = np.bincount(first, minlength=len(first)) > 1
         found = np.where(several[first], first, NONE)
-        # What has no row, or no sub-token to make it of, has no part that it could belong to.
+        # An example without rows or without sub-tokens has no owner.
         if len(found):
             found[~np.concatenate(self._has_rows)] = NONE
         return found
 
 
 def first_of(digests: bytes, within: IntArray | None = None) -> IntArray:
-    """For each of ``n`` digests of 16 bytes the number of the first one equal to it: int64 ``[n]``.
+    """The number of the first equal digest for each of ``n`` digests of 16 bytes: int64 ``[n]``.
 
     Args:
-        within: int64 ``[n]``; only those of the same number here are compared.
+        within: int64 ``[n]``; only digests with the same value here are compared.
     """
     keys = np.frombuffer(digests, "S16")
     if within is not None:
@@ -90,12 +90,12 @@ class RepeatCache:
     """The rows of repeated sequences; a least-recently-used cache of :data:`CACHED_BYTES`.
 
     Args:
-        dtype: the precision of the rows; chunks are read only where it is the store's.
+        dtype: the precision of the rows; chunks are read only if it is the store's.
     """
 
     def __init__(self, store: Place, plan: dict[str, Any], encoder: Encoder, dtype: torch.dtype) -> None:
         self._store, self._plan, self._encoder, self._dtype = store, plan, encoder, dtype
-        # A reader of its own: sequences are looked up while another thread reads the next part.
+        # It needs its own reader: sequences are looked up while another thread reads the next part.
         self._reader = PartReader(store, plan)
         self._cached: OrderedDict[int, RowBlock] = OrderedDict()
         self._bytes = 0
@@ -109,10 +109,10 @@ class RepeatCache:
         self._valid[part] = True
 
     def rows_of(self, part: Part, inputs: PartInput, numbers: IntArray) -> dict[int, RowBlock]:
-        """The rows of these sequences, each named by the number of the first example that has it.
+        """The rows of these sequences, by the number of the first example of each.
 
         Args:
-            part, inputs: the part at work; the sequences that it owns are encoded now.
+            part, inputs: the part that is computed; sequences that it owns and that are not cached are encoded now.
         """
         found = {number: self._cached[number] for number in numbers.tolist() if number in self._cached}
         missing: dict[Part, set[int]] = {}
@@ -135,7 +135,9 @@ class RepeatCache:
         return found
 
     def _stored(self, number: int, split: str) -> RowBlock | None:
-        """A sequence's rows read from chunks into the CPU's memory; None unless these are finished and undamaged."""
+        """A sequence's rows, copied from chunks into the CPU's memory; None if a chunk is unfinished or damaged, or
+        cannot be mapped.
+        """
         if not self._mapped or not isinstance(self._store, Path):
             return None
         layout = split_layout(self._plan, split)
@@ -146,7 +148,7 @@ class RepeatCache:
                 return None
             low, high = layout.chunk_rows(chunk)
             inside = slice(max(start, low) - low, min(stop, high) - low)
-            # A new map each time: the pages of a map that stays open would stay in this process's memory.
+            # Map the chunk anew each time: pages of a map that stays open would stay in this process's memory.
             maps = [map_chunk(chunk_path(self._store, split, chunk, array.name), array) for array in layout.arrays]
             pieces.append([found[:, inside].copy() for found in maps])
         states = torch.from_numpy(np.concatenate([piece[0] for piece in pieces], axis=1)).view(self._dtype)
@@ -154,7 +156,7 @@ class RepeatCache:
         return RowBlock(states, torch.from_numpy(np.concatenate(scales, axis=1)) if scales else None)
 
     def _is_valid(self, part: Part) -> bool:
-        """Whether a part is finished and undamaged; its bytes are checked once, so that damage is not copied."""
+        """Whether a part is finished and undamaged; its bytes are checked once, to copy no damage."""
         record = part_path(self._store, part.split, part.chunk)
         if not record.is_file():
             return False  # not remembered: another process may be writing it
@@ -170,7 +172,7 @@ class RepeatCache:
         return self._valid[part]
 
     def _encoded(self, owner: PartInput, wanted: set[int]) -> dict[int, RowBlock]:
-        """Rows from the owner's batches that hold a wanted sequence; each batch is run whole, for the same bytes."""
+        """The wanted sequences' rows; the owner's batches that hold them are run whole, to get the same bytes."""
         found = {}
         for batch in owner.batches(owner.owned(), Batching.of(self._plan), self._encoder.pad_id):
             numbers = (batch.examples + owner.first_number).tolist()
@@ -185,7 +187,7 @@ class RepeatCache:
         return found
 
     def _all_rows(self, owner: PartInput, batch: PaddedBatch) -> tuple[RowBlock, IntArray]:
-        """Each row of a batch's examples, zeros where masked, and the examples' offsets among them."""
+        """All rows of a batch's examples, zeros where masked, and each example's offsets into them."""
         states = forward(self._encoder, batch)
         picked, ends = flat_rows(owner.rows.row_offsets, batch.examples)
         batch_index = np.repeat(np.arange(len(batch.examples)), np.diff(ends))

@@ -1,4 +1,4 @@
-"""A share of a store's parts, for independent processes: the tasks of an array job.
+"""A share of a store's parts, for independent processes such as the tasks of an array job.
 
     parts of share i of n: those from ⌊(i − 1)·p / n⌋ to ⌊i·p / n⌋ of the plan's p parts, in their order
 
@@ -28,14 +28,14 @@ WAIT_SECONDS = 0.5
 
 
 class Shard(NamedTuple):
-    """Share ``number`` of ``of``: 1 to ``of``, or 0 for the plan alone."""
+    """Share ``number``, from 1 to ``of``, or 0 for only the plan."""
 
     number: int
     of: int
 
 
 def parse_shard(text: str) -> Shard:
-    """``3/16`` as the command line has it.
+    """Parse a share as the command line writes it, ``3/16``.
 
     Raises:
         UsageError: the text is not a share.
@@ -57,7 +57,7 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
         :func:`fusionkit.encode.encode` returns.
 
     Raises:
-        HeldError: another process encodes this share. Otherwise as :func:`fusionkit.encode.encode`.
+        HeldError: another process encodes this share. Other errors as :func:`fusionkit.encode.encode`.
     """
     out, began = job.out, time.perf_counter()
     if shard.number:
@@ -95,7 +95,7 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
 
 @contextmanager
 def _store_lock(job: Job, stop: Callable[[], bool]) -> Iterator[None]:
-    """Hold the lock of the whole store; waits while another process plans or commits."""
+    """Hold the lock of the whole store; wait while another process plans or commits."""
     reported = False
     with ExitStack() as stack:
         while True:

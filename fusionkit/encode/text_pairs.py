@@ -1,4 +1,4 @@
-"""Pairs of texts: as one sequence, or each distinct text of a split as a sequence of its own."""
+"""Pairs of texts: each pair as one sequence, or each distinct text of a split as its own sequence."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Texts = Sequence[str] | Sequence[Sequence[str]]
 
 def choose_pair_as(asked: str | None, columns: Columns, encoder: Encoder) -> str | None:
     """How pairs are encoded: as ``--pair-as`` says, else as two sequences by a sentence encoder and as one by any
-    other.
+    other encoder.
 
     Returns:
         ``one`` or ``two``; None where the examples are no pairs.
 
     Raises:
-        UsageError: the examples are not pairs of texts.
+        UsageError: ``--pair-as`` is given and the examples are not pairs, or the first text is a list of words.
     """
     if columns.pair is None:
         if asked is not None:
@@ -50,10 +50,11 @@ def choose_pair_as(asked: str | None, columns: Columns, encoder: Encoder) -> str
 
 
 def paired(examples: Examples, columns: Columns) -> tuple[IntArray, NDArray[np.bool_]]:
-    """The sequences of pairs stored as two: each distinct text is one, numbered in the order they come.
+    """The sequences of pairs stored as two: one for each distinct text, numbered in order of first occurrence.
 
     Returns:
-        the sequences of each example, int64 ``[examples, 2]``; where a sequence comes first, bool ``[examples, 2]``.
+        the sequences of each example, int64 ``[examples, 2]``; bool ``[examples, 2]``, True at a text's first
+        occurrence.
     """
     digests = b"".join(
         hashlib.blake2b(text.encode(), digest_size=16).digest()
@@ -67,14 +68,14 @@ def paired(examples: Examples, columns: Columns) -> tuple[IntArray, NDArray[np.b
 
 
 def first_occurrences(block: pa.RecordBatch, columns: Columns, is_first: NDArray[np.bool_]) -> list[str]:
-    """The texts of some examples that become sequences: those marked in ``is_first``, ``[examples, 2]``."""
+    """The texts of some examples that become sequences: those that ``is_first``, ``[examples, 2]``, marks."""
     return [text for text, new in zip(_texts(block, columns), is_first.ravel().tolist(), strict=True) if new]
 
 
 def live_sequences(
     texts: Texts, pairs: Sequence[str] | None, two: bool
 ) -> tuple[Texts, Sequence[str] | None, IntArray]:
-    """The sequences that an encoder is given for examples in memory.
+    """The encoder's input sequences for examples in memory.
 
     Args:
         texts: of the examples. pairs: their second texts, if any. two: whether each distinct text is a sequence.
@@ -92,15 +93,15 @@ def live_sequences(
 def live_groups(
     part: PartInput, sequences: IntArray, batching: Batching, pad_id: int
 ) -> Iterator[tuple[IntArray, list[PaddedBatch], IntArray]]:
-    """Examples of one or more sequences in groups that bound memory; all sequences of an example are in one group.
+    """Examples in groups of bounded size; all sequences of an example are in one group.
 
     Args:
         sequences: int64 ``[examples, sides]``, the numbers of each example's sequences in ``part``.
-        batching: of the sequences; a group has as many padded sub-tokens as one of its batches may have.
+        batching: of the sequences; a group has at most as many padded sub-tokens as a batch may have.
 
     Yields:
-        the examples of a group; its distinct sequences in batches; the place of each example's sequences in these
-        batches laid end to end, int64 ``[examples · sides]``.
+        the examples of a group; its distinct sequences in batches; the index of each example's sequences in the
+        concatenation of these batches, int64 ``[examples · sides]``.
     """
     longest = np.diff(part.offsets)[sequences].max(axis=1)
     for examples in batching.cut(longest * sequences.shape[1]):

@@ -1,7 +1,7 @@
-"""A part's batches on the encoder's device: on a GPU all of them in one copy, so that no batch waits for its input.
+"""Copy a part's batches to the encoder's device; to a GPU all in one copy, so that no batch waits for its input.
 
-A copy from memory that is not pinned waits until the GPU has done all that it was told before. Three such copies a
-batch, and one for the places of its rows, left the GPU without work while the next batch was told.
+A copy from memory that is not pinned waits until the GPU has finished all earlier work. With three such copies per
+batch, and one for the places of its rows, the GPU was idle while the next batch was launched.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fusionkit.ragged import IntArray
 
 
 class BatchWork(NamedTuple):
-    """A batch, where the rows wanted of it lie, and their places in the part: int64 ``[n]``."""
+    """A batch, the places of its wanted rows in it, and their row numbers in the part: int64 ``[n]``."""
 
     batch: PaddedBatch
     gather: Gather
@@ -25,7 +25,7 @@ class BatchWork(NamedTuple):
 
 
 def on_device(work: Iterable[BatchWork], device: torch.device) -> Iterator[BatchWork]:
-    """The same work with its tensors on a device. On a CPU it is made one by one."""
+    """The same work with its tensors on a device. On a CPU each batch is made when it is needed."""
     if device.type == "cpu":
         yield from work
         return
@@ -33,7 +33,7 @@ def on_device(work: Iterable[BatchWork], device: torch.device) -> Iterator[Batch
 
 
 def in_one_copy(work: list[BatchWork], device: torch.device) -> Iterator[BatchWork]:
-    """As :func:`on_device`: all tensors are views of one, which is copied without waiting for it."""
+    """As :func:`on_device`; all tensors are views of one tensor, which is copied without waiting for the copy."""
     flat = [tensor.reshape(-1) for each in work for tensor in _tensors(each)]
     packed = torch.empty(sum(map(len, flat)), dtype=torch.int64, pin_memory=device.type == "cuda")
     pieces = iter(torch.split(torch.cat(flat, out=packed).to(device, non_blocking=True), list(map(len, flat))))

@@ -1,7 +1,7 @@
-"""The work of a worker process: parts of a store that was planned by another, on whatever machine sees the same store.
+"""The work of a worker process: parts of a store that another process planned, on any machine that sees the store.
 
-A path, hashes and part names cross the boundary, no tensors. The encoder is loaded once, the store's arrays are opened
-once. A part is durable before its record goes back, and one that is done already is not done again.
+Only a path, hashes and part names cross the process boundary, no tensors. The encoder is loaded once, and the store's
+arrays are opened once. A part is durable before its record is returned; a finished part is not encoded again.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ class EncodeJob:
     """The job as a worker receives it, the same for all parts.
 
     Attributes:
-        store: its whole path or address. plan: digest of the plan. loading: how the encoder is loaded, as the encoder
-            records it.
-        threads: CPU threads; None leaves what the process has.
+        store: its absolute path or address. plan: digest of the plan. loading: the encoder's ``loading``.
+        threads: CPU threads; None leaves the process's setting.
     """
 
     store: str
@@ -46,17 +45,17 @@ def worker_job(store: Place, plan: dict[str, Any], loading: dict[str, Any], thre
 
 
 class UnfitWorkerError(StoreError):
-    """A worker that can do no part at all: it sees another store, or has another encoder."""
+    """A worker that can encode no part: it sees another store, or has another encoder or none."""
 
 
 def do_part(job: EncodeJob, part: Part) -> dict[str, Any]:
-    """One part of a job, in this process.
+    """Encode one part of a job in this process.
 
     Returns:
         its :class:`PartRecord` as plain values.
 
     Raises:
-        UnfitWorkerError: no part can be done here. FusionkitError: as encoding raises.
+        UnfitWorkerError: no part can be encoded here. FusionkitError: as encoding raises it.
     """
     session = _encode_session(job)
     with place_errors(session.store):
@@ -84,7 +83,7 @@ class _EncodeSession:
     def do(self, part: Part) -> PartRecord:
         if (found := finished_part(self.store, self._plan, part)) is not None:
             return found  # written by a worker that was lost before it could report the part
-        # Before writing, the plan is read again: the store may have been planned anew meanwhile.
+        # The plan is read again before writing: the store may have been planned anew meanwhile.
         return self._parts.encode(part, check=self._read_plan)
 
     def _read_plan(self) -> dict[str, Any]:
@@ -107,7 +106,7 @@ class _EncodeSession:
         )
 
 
-# One of each a process: two encoders rarely have room on one GPU.
+# At most one of each per process: two encoders rarely fit on one GPU.
 _sessions: list[_EncodeSession] = []
 _encoders: list[Encoder] = []
 

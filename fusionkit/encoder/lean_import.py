@@ -1,13 +1,13 @@
-"""The import of transformers' models for the processes of the command line: without what no command uses.
+"""Import transformers' models in processes of the command line, without libraries that no command uses.
 
-``transformers.modeling_utils`` imports libraries that running an encoder never calls. They take 0.6 s of the 3.4 of a
+``transformers.modeling_utils`` imports libraries that running an encoder never calls. They take 0.6 of the 3.4 s of a
 command that encodes ten sentences:
 
-scipy.optimize      the loss of object detection
-torch._dynamo       ``torch.compile``; functions are marked for it, and none is compiled
+scipy.optimize      for the loss of object detection
+torch._dynamo       for ``torch.compile``; functions are marked for it, but none is compiled
 
-A program that imports fusionkit may use all that, so only commands call :func:`import_models`. Tensors of
-torch.distributed, 0.2 s, are imported: peft asks for them without importing them itself.
+A program that imports fusionkit may use these libraries, so only commands call :func:`import_models`. The tensors of
+torch.distributed (0.2 s) are imported, because peft uses them without importing them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ ASKED = "is_scipy_available"  # transformers' function; it guards the import
 
 
 def import_models() -> None:
-    """Import torch and what every model of transformers needs; nothing where that is done already."""
+    """Import torch and what every model of transformers needs; do nothing if it is imported already."""
     if MODELS[0] in sys.modules:
         return
     with uncollected(for_good=True):
-        # A release of either library in which this fails is imported whole: it is slower, and nothing else.
+        # If this fails with some release of either library, it is imported whole, which is only slower.
         with contextlib.suppress(ImportError, AttributeError, TypeError), _no_compiler():
             with _without_scipy():
                 _import_all()
-            # Models are made without memory first. The first call of an operator there marks it.
+            # Models are first made on the meta device. The first call of an operator there marks it for the compiler.
             importlib.import_module("torch").empty(1, device="meta").normal_()
         _import_all()
 
@@ -47,7 +47,7 @@ def _import_all() -> None:
 
 @contextlib.contextmanager
 def _without_scipy() -> Iterator[None]:
-    """Let transformers find no SciPy. Modules that are imported inside the block keep this answer."""
+    """Hide SciPy from transformers. Modules that are imported inside the block never see it."""
     places = [importlib.import_module(f"transformers.{place}") for place in ("utils", "utils.import_utils")]
     true = [(place, getattr(place, ASKED)) for place in places]
     for place, _ in true:
@@ -61,7 +61,7 @@ def _without_scipy() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_compiler() -> Iterator[None]:
-    """Let a module whose decorators mark nothing stand for torch._dynamo inside the block; its own modules are real."""
+    """Replace torch._dynamo inside the block by a module whose decorators do nothing; its submodules are real."""
     package, _, folder = COMPILER.rpartition(".")
     places = [f"{place}/{folder}" for place in importlib.import_module(package).__path__]
     if COMPILER in sys.modules:

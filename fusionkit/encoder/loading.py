@@ -1,4 +1,4 @@
-"""Loading an encoder by bundled name, folder or hub id, and making sure that it can be used."""
+"""Load an encoder by bundled name, folder or hub id, and check that it can be used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fusionkit.errors import EncoderError
 from fusionkit.machine.devices import device_of
 from fusionkit.specs import TF32, parse_untrained, untrained_name
 
-# For an encoder without a limit of its own (T5 has relative positions): BERT's.
+# BERT's limit, for an encoder without its own limit (T5 has relative positions).
 DEFAULT_MAX_LENGTH = 512
 
 
@@ -43,21 +43,21 @@ def load_encoder(
     masked_lm: bool = False,
     untrained: int | None = None,
 ) -> Encoder:
-    """Load an encoder by bundled name, folder or hub id, and make sure that it can be used.
+    """Load an encoder by bundled name, folder or hub id, and check that it can be used.
 
-    Encoder-only and decoder-only models are taken whole, of encoder–decoder models the encoder half.
+    Encoder-only and decoder-only models are used whole; of encoder–decoder models, the encoder half is used.
 
     Args:
         compute_dtype: of weights and products, ``float32``, ``bfloat16`` or ``float16``; ``tf32`` is float32 with the
-            factors of products rounded to 11 bits, which a GPU alone can do: elsewhere they are not rounded.
-        words: the texts are lists of words (byte-level tokenizers then need a space before each).
-        masked_lm: its mask token and LM head too. untrained: the seed of random weights in the place of the trained
-            ones: those that the architecture begins its training with. A name that tells a seed has the same meaning.
+            factors of products rounded to 11 bits, which only a GPU can do: elsewhere they are not rounded.
+        words: the texts are lists of words (byte-level tokenizers then need a space before each word).
+        masked_lm: load the mask token and the LM head too. untrained: the seed of random weights in place of the
+            trained ones, initialised as for training from scratch. A seed in ``reference`` has the same meaning.
 
     Raises:
         UsageError: a bundled name is misspelt, a file is given, or there is no such device.
-        EncoderError: no such model, no safetensors weights, no fast tokenizer or no hidden states; or no LM
-            head, where it is asked for.
+        EncoderError: no such model, no safetensors weights, no fast tokenizer or no hidden states; or no LM head,
+            with ``masked_lm``.
     """
     reference, told = parse_untrained(reference)
     untrained = told if untrained is None else untrained
@@ -127,8 +127,8 @@ def load_encoder(
 
 
 def _untrained(config: Any, seed: int, trust_remote_code: bool) -> Any:
-    """A model with the weights that its architecture begins training with, float32: the same for the same seed and
-    versions of torch and transformers, whatever the device. The global generator is left as it was.
+    """A float32 model with its architecture's initial weights. They depend only on the seed and the versions of torch
+    and transformers, not on the device. The global generator is left unchanged.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed a GPU's generators too
@@ -165,20 +165,23 @@ def _commit(place: str, revision: str | None) -> str | None:
 def text_half(model: Any) -> Any:
     """The encoder of an encoder–decoder model, or any other model itself.
 
-    The modules decide, not the configuration: T5's encoder alone is configured as no encoder–decoder.
+    The modules decide, not the configuration: T5's encoder alone has a configuration that says it is no
+    encoder–decoder.
     """
     parts = {name for name, _ in model.named_children()}
     return model.get_encoder() if {"encoder", "decoder"} <= parts else model
 
 
 def _accepted(model: Any, tokenizer: Any) -> frozenset[str]:
-    """The arguments its forward takes, without token types where its tokenizer gives none (GPT-2)."""
+    """The arguments of the model's forward, without token types if its tokenizer gives none (GPT-2)."""
     unused = {"token_type_ids"} - set(tokenizer.model_input_names)
     return frozenset(inspect.signature(model.forward).parameters) - unused
 
 
 def _max_length_of(config: Any, tokenizer: Any) -> int:
-    """The positions that the model has, less those a RoBERTa spends on its padding index."""
+    """The model's number of positions, without those that models like RoBERTa reserve for their padding index; at most
+    the tokenizer's maximum length.
+    """
     positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
     if not isinstance(positions, int) or positions <= 0:
         positions = DEFAULT_MAX_LENGTH
@@ -201,8 +204,9 @@ def _pooling_of(place: str, revision: str | None) -> dict[str, Any] | None:
 
 
 def _sentence_rows_of(pooling: dict[str, Any] | None, config: Any, tokenizer: Any, causal: bool) -> str:
-    """``mean`` where the model was trained with mean pooling or has no CLS token, ``last`` where it was trained with
-    the last token or no other token has seen all, else ``cls``.
+    """The rows for sentences, the first rule that holds: ``mean`` for a model trained with mean pooling; ``last`` if it
+    was trained with the last token, or is causal, so that only the last token sees the whole text; ``cls`` if it has a
+    CLS token and is no encoder–decoder; else ``mean``.
     """
     fields = pooling or {}
     if fields.get("pooling_mode_mean_tokens") or fields.get("pooling_mode") == "mean":
@@ -213,7 +217,7 @@ def _sentence_rows_of(pooling: dict[str, Any] | None, config: Any, tokenizer: An
 
 
 def _weights_hash(model: Any, missing_keys: Collection[str]) -> str:
-    """SHA-256 over names, shapes, types and bytes of all weights: the same in any file layout.
+    """SHA-256 over names, shapes, dtypes and bytes of all weights, independent of the file layout.
 
     Weights that the checkpoint lacks (a pooler's) are left out: they are random and differ at each loading.
     """
@@ -229,6 +233,6 @@ def _weights_hash(model: Any, missing_keys: Collection[str]) -> str:
 
 def _tokenizer_hash(tokenizer: Any) -> str:
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
-    # Left behind by earlier calls, not part of what the tokenizer is.
+    # State that earlier calls set; it does not belong to the tokenizer's identity.
     backend["truncation"] = backend["padding"] = None
     return hashlib.sha256(json.dumps(backend, sort_keys=True).encode()).hexdigest()

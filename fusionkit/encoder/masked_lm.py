@@ -1,8 +1,8 @@
 """The mask token and the LM head of an encoder, which masking needs.
 
 The head is found by its structure, not by names: outside the encoder the masked-LM model has one decoder (its output
-embeddings), one other linear map and one layer norm. :mod:`fusionkit.lm_head` combines them with each known activation,
-until the head gives the model's own scores on a few sub-tokens.
+embeddings), one other linear map and one layer norm. :mod:`fusionkit.lm_head` combines them with each known activation.
+The one whose scores on a few sub-tokens are closest to the model's own is chosen, if within :data:`TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class MaskedLm:
     """The parts of a masked language model beside its encoder.
 
     Attributes:
-        head: the LM head. mask_id: the mask token. special_ids: ids that are never masked: int64, ascending.
-        ordinary_ids: all others, of which a random one may replace a sub-token: int64, ascending.
+        head: the LM head. mask_id: the mask token's id. special_ids: ids that are never masked, int64, ascending.
+        ordinary_ids: all other ids, int64, ascending; a random one of them may replace a sub-token.
     """
 
     head: LmHead
@@ -46,11 +46,11 @@ class MaskedLm:
 
 
 def load_masked_lm(reference: str, place: str, tokenizer: Any, options: dict[str, Any]) -> MaskedLm:
-    """The LM head of a checkpoint; the encoder that is loaded with it is freed.
+    """The mask token and LM head of a checkpoint; the encoder that is loaded with them is freed.
 
     Args:
         reference: the encoder as the user named it, for errors. place: its folder or id.
-        options: what else ``from_pretrained`` is given.
+        options: further arguments of ``from_pretrained``.
 
     Raises:
         EncoderError: no mask token, no LM head, one without weights in the checkpoint, or one of another form.
@@ -78,7 +78,7 @@ def load_masked_lm(reference: str, place: str, tokenizer: Any, options: dict[str
 
 
 def _missing(model: Any, missing_keys: set[str]) -> list[str]:
-    """The weights outside the encoder that the checkpoint lacks under each of their names: tied ones have several."""
+    """The weights outside the encoder that the checkpoint lacks under all of their names; tied weights have several."""
     names: dict[int, list[str]] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(weight), []).append(name)
@@ -108,7 +108,7 @@ def _head_of(reference: str, model: Any) -> LmHead:
         heads = [LmHead(weights, activation, float(norms[0].eps)) for activation in _activations(model.config)]
         found = [lm_scores(states, head.weights, head.activation, head.layer_norm_eps) for head in heads]
         errors = [float((scores - wanted).abs().max() / wanted.abs().max()) for scores in found]
-        # Of equal ones the first is taken: the configuration's activation comes first.
+        # On a tie the first one is chosen: the configuration's activation comes first.
         if min(errors) <= TOLERANCE:
             return heads[errors.index(min(errors))]
     except Exception as error:  # the model's own code; weights whose shapes do not fit one another
@@ -130,7 +130,7 @@ def _trial(model: Any) -> tuple[Tensor, Tensor]:
 
 
 def _activations(config: Any) -> Iterator[str]:
-    """The one that the configuration names, then all others."""
+    """The activation that the configuration names, then all others."""
     fields = ("hidden_act", "activation", "hidden_activation", "classifier_activation")
     named = [getattr(config, field, None) for field in fields]
     known = [ALIASES.get(name, name) for name in named if isinstance(name, str)]

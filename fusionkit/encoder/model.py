@@ -25,7 +25,7 @@ class Tokenized:
     Attributes:
         token_ids: int32 ``[tokens]``. word_index: int32 ``[tokens]``, -1 for special tokens.
         segments: uint8 ``[tokens]``, the tokenizer's token types: BERT's are 1 in the second text of a pair.
-        token_offsets: int64 ``[examples + 1]``. cut: bool ``[examples]``, True where the maximum length cut.
+        token_offsets: int64 ``[examples + 1]``. cut: bool ``[examples]``, True if cut to the maximum length.
     """
 
     token_ids: NDArray[np.int32]
@@ -35,9 +35,10 @@ class Tokenized:
     cut: NDArray[np.bool_]
 
 
-# Characters of a text, and words of a list, a sub-token of the maximum length: so much of the beginning is tokenised
-# first, and up to so many times as much where it has too few sub-tokens. What a tokenizer cuts off it keeps in pieces
-# of the maximum length; with two of them behind it the end of a text has the sub-tokens that it has in all of it.
+# The beginning of a text that is tokenised first has ROOM_CHARACTERS characters per sub-token of the maximum length; of
+# a list of words, ROOM_WORDS words. If it has too few sub-tokens, it grows up to MOST_ROOM times. A tokenizer keeps
+# what it cuts off in pieces of the maximum length. With two such PIECES after it, the part that is kept has the same
+# sub-tokens as in the whole text.
 ROOM_CHARACTERS, ROOM_WORDS, MOST_ROOM, PIECES = 16, 2, 128, 2
 AMPERE = (8, 0)  # compute capability
 
@@ -47,15 +48,16 @@ class Encoder:
     """A frozen encoder and its tokenizer, ready to run.
 
     Attributes:
-        name: as the user gave it. layers: how many hidden states it has, L + 1. hidden: width.
-        max_length: sub-tokens it accepts. parameters: their real count, for percentages.
-        sentence_rows: ``cls``, ``last`` or ``mean``, how its training made a sentence's vector.
+        name: as the user gave it. layers: the number of hidden states, L + 1. hidden: width.
+        max_length: most sub-tokens of a sequence. parameters: the number of the model's parameters.
+        sentence_rows: ``cls``, ``last`` or ``mean``: how its training made a sentence's vector.
         identity: what determines its numbers: hashes of weights and tokenizer, revision.
-        masked_lm: its mask token and LM head, where they were asked for.
-        causal: True where a token sees those before it alone, as in decoder-only models.
-        tf32: True where a GPU rounds the factors of its products to TF32.
-        of_sentences: True where its folder says that it was trained as a sentence encoder.
-        loading: arguments by which ``load_encoder`` makes the same in another process; None where it did not make it.
+        masked_lm: its mask token and LM head, if requested.
+        causal: True if a token sees only itself and earlier tokens, as in decoder-only models.
+        tf32: True if a GPU rounds the factors of its products to TF32.
+        of_sentences: True if its folder says that it was trained as a sentence encoder.
+        loading: arguments of ``load_encoder`` that make the same encoder in another process; None if it did not make
+            this one.
     """
 
     name: str
@@ -77,14 +79,12 @@ class Encoder:
 
     @property
     def pad_id(self) -> int:
-        """The id of padding: RoBERTa derives positions from it, others never see it behind the mask."""
+        """The id of padding. RoBERTa derives positions from it; for others the mask hides it."""
         return int(self.tokenizer.pad_token_id or 0)
 
     @property
     def computes_with(self) -> dict[str, Any]:
-        """The things besides the encoder's identity that may change the last bits of its numbers: recorded, and no part
-        of that.
-        """
+        """What may change the last bits of the encoder's numbers besides its identity: recorded, but no part of it."""
         gpu = self.device.type == "cuda"
         return {
             "device": torch.cuda.get_device_name(self.device) if gpu else platform.machine(),
@@ -95,7 +95,7 @@ class Encoder:
         }
 
     def refuse_device(self) -> None:
-        """Refuse a device that has not the precision of the products: its numbers would not be what the identity says.
+        """Refuse a device without the precision of the products: its numbers would contradict the identity.
 
         Raises:
             UsageError: TF32 on another device than an NVIDIA GPU of the Ampere generation or a later one.
@@ -115,8 +115,8 @@ class Encoder:
     ) -> Tokenized:
         """Sub-tokens of texts, of pairs of texts, or of texts already split into words.
 
-        Of a long text the beginning is tokenised that gives ``max_length`` sub-tokens: a tokenizer would cut the text
-        only when it has tokenised all of it.
+        Of a long text only a beginning is tokenised that gives ``max_length`` sub-tokens: a tokenizer tokenises the
+        whole text before it cuts it.
         """
         if not texts:  # transformers fails on an empty list
             none = np.zeros(0, np.int32)
@@ -134,13 +134,13 @@ class Encoder:
         return Tokenized(ids, words, segments, offsets, cut | short)
 
     def _beginnings(self, texts: Sequence[Any], max_length: int) -> tuple[list[Any], NDArray[np.bool_]]:
-        """Encodings of texts or lists of words, of each as much as they need; True where that is not all of it."""
+        """Encodings of the needed beginnings of texts or lists of words; True where a text was longer than that."""
         lengths = np.array([len(text) for text in texts], dtype=np.int64)
         read = max_length * (ROOM_CHARACTERS if isinstance(texts[0], str) else ROOM_WORDS)
         most = read * MOST_ROOM
         encodings = self._encodings([_beginning(text, read, most) for text in texts], None, max_length)
         while read < most:
-            # What was shortened and is still short has white space there, or words without a sub-token.
+            # A shortened text may have too few sub-tokens: white space, or words without a sub-token.
             few = [i for i in np.flatnonzero(lengths > read).tolist() if len(encodings[i].overflowing) < PIECES]
             if not few:
                 break
@@ -151,7 +151,7 @@ class Encoder:
         return encodings, lengths > read
 
     def _shortened(self, texts: Sequence[Any], max_length: int) -> tuple[list[Any], NDArray[np.bool_]]:
-        """Texts of pairs, the long ones cut where they have enough sub-tokens; True where nobody looked further."""
+        """Texts of pairs, long ones cut where they have enough sub-tokens; True where the rest was not tokenised."""
         found, short = list(texts), np.zeros(len(texts), dtype=np.bool_)
         long = [i for i, text in enumerate(texts) if len(text) > max_length * ROOM_CHARACTERS]
         if long:
@@ -183,7 +183,7 @@ class Encoder:
             return self.states(token_ids, attention_mask, segments)
 
     def states(self, token_ids: Tensor, attention_mask: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
-        """One padded batch through the encoder, with gradients where they are on.
+        """One padded batch through the encoder, with gradients if they are enabled.
 
         Args:
             token_ids, attention_mask, segments: int64 ``[batch, length]`` on the encoder's device.
@@ -202,7 +202,7 @@ class Encoder:
 
 @contextmanager
 def _products_in_tf32(rounds: bool, device: torch.device) -> Iterator[None]:
-    """Whether a GPU rounds the factors of float32 products inside the block, whatever the program has set."""
+    """Set whether a GPU rounds the factors of float32 products inside the block, whatever the program has set."""
     if device.type != "cuda":
         yield
         return
@@ -215,5 +215,5 @@ def _products_in_tf32(rounds: bool, device: torch.device) -> Iterator[None]:
 
 
 def _beginning(text: Any, read: int, most: int) -> Any:
-    """The beginning of a text, so many characters; of a list so many words, each with ``most`` characters at most."""
+    """The first ``read`` characters of a text, or words of a list, each cut to ``most`` characters."""
     return text[:read] if isinstance(text, str) else [word[:most] for word in text[:read]]

@@ -1,4 +1,4 @@
-"""What a user may name as an encoder; loads no torch."""
+"""The names that a user may give for an encoder; imports no torch."""
 
 from __future__ import annotations
 

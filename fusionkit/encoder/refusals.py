@@ -69,7 +69,7 @@ def refuse_random_weights(reference: str, whole: Any, model: Any, missing_keys: 
     """Refuse a checkpoint that lacks weights: transformers would fill them with random numbers."""
     used = {id(parameter) for parameter in model.parameters()}
     names = [name for name, parameter in whole.named_parameters() if id(parameter) in used]
-    # No hidden state passes through a pooler; language models come without.
+    # No hidden state depends on the pooler, and checkpoints of language models have none.
     missing = [name for name in names if name in missing_keys and "pooler" not in name]
     if missing:
         raise EncoderError(
@@ -81,7 +81,7 @@ def refuse_random_weights(reference: str, whole: Any, model: Any, missing_keys: 
 
 
 def probe(reference: str, model: Any, device: torch.device) -> tuple[int, int, bool]:
-    """Layers, width, and whether the first token sees no other, read off two real forward passes of a few tokens."""
+    """Layers, width, and whether it is causal (the first token sees no other), from two short forward passes."""
     ids = torch.zeros(1, 8, dtype=torch.int64, device=device)
     others = torch.tensor([[0, 1, 0, 1, 1, 0, 1, 1]], device=device)  # the same first token
     mask = torch.ones_like(ids)
@@ -112,6 +112,6 @@ def probe(reference: str, model: Any, device: torch.device) -> tuple[int, int, b
             received=f"(length, width) of {', '.join(map(str, dict.fromkeys(shapes)))}",
             remedy="choose an encoder that neither pools nor projects between its layers",
         )
-    # Of equal shapes the arithmetic is the same, so a token that sees nothing new has the same bits.
+    # Inputs of equal shape use the same arithmetic, so a token that sees no changed token keeps the same bits.
     causal = torch.equal(states[-1][:, 0], varied.hidden_states[-1][:, 0])
     return len(states), int(states[-1].shape[-1]), causal

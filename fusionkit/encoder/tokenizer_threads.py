@@ -1,4 +1,4 @@
-"""The threads of the tokenizers library: off beside forward passes, on where nothing else computes."""
+"""The threads of the tokenizers library: off during forward passes, on where nothing else computes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 from collections.abc import Iterator
 
 VARIABLE = "TOKENIZERS_PARALLELISM"  # the library reads it at each call
-OFF = "off"  # not the usual "false": so a user's own choice is told from ours
+OFF = "off"  # not the usual "false", which would look like a user's choice
 
 
 def keep_tokenizers_serial() -> None:
-    """Let tokenizers use one thread, as theirs would contend with torch's; unless the user has chosen."""
+    """Let tokenizers use one thread, unless the user has chosen: more would compete with torch's threads."""
     os.environ.setdefault(VARIABLE, OFF)
 
 
 @contextlib.contextmanager
 def parallel_tokenizers() -> Iterator[None]:
-    """Let tokenizers use all cores inside, unless the user has chosen."""
+    """Let tokenizers use all cores inside the block, unless the user has chosen."""
     if os.environ.get(VARIABLE) != OFF:
         yield
         return

@@ -1,8 +1,7 @@
 """An encoder without the layers above those that are read: the same states for less work.
 
-The layers that are left keep their numbers. Some encoders normalise the output of their last layer: there one layer
-more is kept, so that none of the layers read is the last. Both encoders run on a few sub-tokens, and their states are
-compared.
+The remaining layers keep their states. Some encoders normalise the output of their last layer: there one more layer is
+kept, so that no layer that is read is the last. Both encoders run on a few sub-tokens, and their states are compared.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ TOLERANCE = 1e-6
 def truncated(encoder: Encoder, highest: int) -> Encoder:
     """The encoder without the layers above ``highest`` (0 is the embedding output), where they can be removed.
 
-    Its model is cut in place: the encoder given is used up.
+    Its model is cut in place: do not use the given encoder afterwards.
 
     Returns:
-        an encoder with fewer ``layers``, or the one given where its list of layers cannot be found or cut.
+        an encoder with fewer ``layers``, or the given one if its list of layers cannot be found or cut.
     """
     found = _layer_list(encoder.model, encoder.layers - 1)
     if found is None:
@@ -42,7 +41,9 @@ def truncated(encoder: Encoder, highest: int) -> Encoder:
 
 
 def _layer_list(model: nn.Module, layers: int) -> tuple[nn.Module, str, nn.ModuleList] | None:
-    """The one list of as many modules as there are layers, with the module that holds it and its name there."""
+    """The only list of ``layers`` modules, with the module that holds it and its name there; None if there is no such
+    list, or several.
+    """
     found = [
         (parent, name, child)
         for parent in model.modules()

@@ -12,7 +12,7 @@ from fusionkit.printable import one_line
 from fusionkit.sources.examples import Examples
 from fusionkit.sources.source import Source
 
-LOOKED_AT = 1000  # examples, to guess by
+LOOKED_AT = 1000  # examples that the roles are guessed from
 
 TOKENS = ("tokens", "words", "token", "word", "form")
 TEXTS = ("text", "sentence", "sentence1", "premise", "question1", "question", "utterance", "document", "content")
@@ -34,8 +34,8 @@ class Columns:
     Attributes:
         text, pair: the text and, for sentence pairs, the second text.
         tokens: the words, where the source splits them.
-        tags: columns with one tag a word, best guess first.
-        labels: columns with one label an example, best guess first.
+        tags: columns with one tag per word, best guess first.
+        labels: columns with one label per example, best guess first.
     """
 
     text: str | None = None
@@ -105,7 +105,7 @@ def first_example(source: Source, columns: Columns) -> str:
 
 
 def _refuse_numbers(source: Source, first: pa.Table, tokens: str) -> None:
-    """Refuse words that are numbers throughout: such a column counts the words, and has none."""
+    """Refuse a column of words that are all numbers: it counts the words and holds none."""
     column = first.column(tokens)
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         return
@@ -121,12 +121,12 @@ def _refuse_numbers(source: Source, first: pa.Table, tokens: str) -> None:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Hub files hold large strings or string views; the roles do not differ."""
+    """Whether a type is a string, or a large string or string view as in hub files."""
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Lists of words or of class numbers."""
+    """Whether a type is a list of words or of class numbers."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind)) and bool(
         pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type)
         or pa.types.is_integer(kind.value_type)

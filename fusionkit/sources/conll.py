@@ -2,8 +2,8 @@
 
 Columns are separated by tabs where the first word's line has one, else by spaces; :mod:`fusionkit.sources.conll_layout`
 says what they are. Any other white space (U+00A0, U+2028 …) is text. Comments ``# key = value`` before a sentence's
-first word are columns of the example. Of CoNLL-U the syntactic words count: lines of multi-word tokens (``1-2``) and of
-empty nodes (``1.1``) are left out.
+first word are columns of the example. In CoNLL-U only syntactic words are kept: lines of multi-word tokens (``1-2``)
+and of empty nodes (``1.1``) are left out.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fusionkit.plural import counted
 from fusionkit.sources.conll_layout import COMMENT, COUNTED, DOCSTART, GLOBAL, ConllLayout, layout_of
 from fusionkit.sources.text import in_pieces, read_lines
 
-MOST_KEYS = 64  # of comments: each is a column of every example
+MOST_KEYS = 64  # of comments, because each key is a column of every example
 
 
 class Sentence(NamedTuple):
-    """The fields of its words, and the values of its comments by key."""
+    """The fields of a sentence's words, and the values of its comments by key."""
 
     words: list[list[str]]
     comments: dict[str, str] | None
@@ -32,7 +32,7 @@ class Sentence(NamedTuple):
 
 @dataclass
 class _LeftOut:
-    """What a file has and its examples have not."""
+    """What is left out of a file's examples."""
 
     tokens: int = 0
     nodes: int = 0

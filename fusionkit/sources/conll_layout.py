@@ -1,4 +1,4 @@
-"""What the columns of a CoNLL file are: by the names given, by its comments, else by its first sentences.
+"""The columns of a CoNLL file, found from given names, from its comments, else from its first sentences.
 
 | columns | without an index | behind an index |
 |---|---|---|
@@ -30,8 +30,8 @@ INDEX, LEFT_OUT = "index", ("_", "-")
 PLAIN = {2: ("tokens", "tags"), 3: ("tokens", "pos", "tags"), 4: ("tokens", "pos", "chunk", "tags")}
 CONLLU = ("tokens", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 INDEXED = {2: PLAIN[2], 3: ("tokens", "column3", "tags"), 4: PLAIN[4], 9: CONLLU}
-STANDARD = {"id": INDEX, "form": "tokens"}  # names of CoNLL-U Plus that fusionkit has other words for
-LOOKED_AT, LOOKED_AT_CHARACTERS = 500, 1 << 20  # lines, to tell the columns by
+STANDARD = {"id": INDEX, "form": "tokens"}  # CoNLL-U Plus name → fusionkit's
+LOOKED_AT, LOOKED_AT_CHARACTERS = 500, 1 << 20  # lines read to find the columns
 COMMENT = re.compile(r"#[ \t]+(\S+(?: id)?)\s*=\s*(.*)")  # "newdoc id" and "newpar id" are CoNLL-U's
 COUNTED = re.compile(r"[0-9]+(-[0-9]+|\.[0-9]+)?")  # a word; a multi-word token 1-2; an empty node 1.1
 GLOBAL, DOCSTART = "global.columns", "-DOCSTART-"
@@ -43,9 +43,9 @@ class ConllLayout:
     """The columns of a CoNLL file.
 
     Attributes:
-        tabs: separated by tabs, else by blanks. width: their count. names: of the columns kept, by their place.
-        index: the place of the column that counts a sentence's words, if there is one.
-        aside: names of columns that are not kept, because each word has what a comment says of its sentence.
+        tabs: True if separated by tabs, else by blanks. width: their number. names: of the columns kept, by position.
+        index: the position of the column that counts a sentence's words, if there is one.
+        aside: names of columns that are left out because they repeat a comment of the sentence at each word.
     """
 
     tabs: bool
@@ -56,13 +56,13 @@ class ConllLayout:
 
     @property
     def splitter(self) -> Callable[[str], list[str]]:
-        """What cuts a line into its fields."""
-        # Not str.split(): it would also cut words at U+00A0, U+2028 and their like.
+        """The function that splits a line into its fields."""
+        # Not str.split(): it would also split words at U+00A0, U+2028 and other Unicode white space.
         return BY_TABS if self.tabs else BY_BLANKS
 
     def is_comment(self, line: str) -> bool:
-        """Of a line before a sentence's first word: ``# `` begins a comment, unless the line has a field a column, as
-        the word ``#`` has. Behind an index no word begins with ``#``.
+        """Whether a line before a sentence's first word is a comment: it begins with ``# `` and does not have one field
+        per column, as the word ``#`` has. With an index first, ``#`` alone is enough: no word's line begins with it.
         """
         if not line.startswith("#"):
             return False
@@ -99,15 +99,16 @@ def layout_of(path: Path, given: Sequence[str] | None = None) -> ConllLayout:
     """The layout of a file.
 
     Args:
-        given: names of all columns, in order; ``index`` counts a sentence's words, and ``_`` or ``-`` is left out.
+        given: names of all columns, in order; ``index`` is the column that counts a sentence's words, and a column
+            named ``_`` or ``-`` is left out.
 
     Raises:
         UsageError: the file has another number of columns than names were given.
-        DataError: no names were given, and the file has columns that fusionkit knows no names of.
+        DataError: no names were given, and fusionkit knows none for this number of columns.
     """
     lines = _first_lines(path)
     some = [(number, line) for number, line in enumerate(lines, start=1) if not is_break(line)]
-    # Comments say nothing about the columns; a word may begin with "#", too.
+    # A line with "#" may be a comment, which has no columns. It may be a word too: the first line is the fallback.
     number, first = next((each for each in some if not each[1].startswith("#")), next(iter(some), (1, "")))
     tabs = "\t" in first
     width = len((BY_TABS if tabs else BY_BLANKS)(first))
@@ -179,15 +180,15 @@ def _count_words(sentences: Iterable[tuple[dict[str, str], list[list[str]]]]) ->
 
 
 def _repeats_comment(sentences: Iterable[tuple[dict[str, str], list[list[str]]]], at: int, name: str) -> bool:
-    """Whether a column has at each word what a comment of its name says of the sentence."""
+    """Whether a column repeats at each word the sentence's comment of the same name."""
     told = [(comments[name], words) for comments, words in sentences if name in comments]
     return bool(told) and all(fields[at : at + 1] == [value] for value, words in told for fields in words)
 
 
 def looks_like_conll(path: Path) -> bool:
-    """Whether a ``.tsv`` file holds sentences, a word a line, and not a table with a header.
+    """Whether a ``.tsv`` file holds sentences, one word per line, and not a table with a header.
 
-    Sentences have an empty line between them, and tags of spans in the last column, an index in the first, or comments.
+    Sentences have empty lines between them, and span tags in the last column, an index in the first, or comments.
     """
     lines = _first_lines(path)
     filled = [line for line in lines if line]

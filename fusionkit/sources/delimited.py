@@ -1,9 +1,9 @@
 """CSV and TSV with a header line.
 
-CSV fields may be quoted and then hold commas, quotes and line ends; TSV fields are taken as they stand, as
-in GLUE's files, where a lone quote is text. A column becomes numeric only where that loses nothing in any
-split: ``007`` and numbers of more digits than a float holds stay text. Among numbers an empty cell and ``nan``, which
-other programs write for one, are missing ones.
+CSV fields may be quoted and then hold commas, quotes and line ends. TSV fields are read without quoting, as in GLUE's
+files, where an unpaired quote is text. A column becomes numeric only where that loses nothing in any split: ``007`` and
+numbers of more digits than a float holds stay text. In a numeric column an empty cell is a missing number, and so is
+``nan``, which other programs write for one.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from fusionkit.sources.text import read_lines
 
 DECIMAL = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?$"
 MISSING = r"^(?i:nan)?$"
-# Arrow parses a file in blocks, eight read ahead, and a row must not be longer than one.
+# Arrow parses a file in blocks and reads eight ahead; a row must fit in one block.
 BLOCK_BYTES, LARGEST_BLOCK_BYTES = 256 << 10, 64 << 20
 
 
 def read_csv(path: Path, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-    """A comma-separated table, every column as text; ``limit``: how many rows are of interest."""
+    """A comma-separated table, every column as text; ``limit``: how many rows are needed."""
     return _read(path, pacsv.ParseOptions(delimiter=",", newlines_in_values=True), limit)
 
 
 def read_tsv(path: Path, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-    """A tab-separated table without quoting, every column as text; ``limit``: how many rows are of interest."""
+    """A tab-separated table without quoting, every column as text; ``limit``: how many rows are needed."""
     return _read(path, pacsv.ParseOptions(delimiter="\t", quote_char=False), limit)
 
 
@@ -43,7 +43,7 @@ def _read(path: Path, parse: pacsv.ParseOptions, limit: int | None) -> Iterator[
     block = min(max(BLOCK_BYTES, longest), LARGEST_BLOCK_BYTES)
     # One thread: only then does Arrow name the row of a ragged line.
     read = pacsv.ReadOptions(use_threads=False, block_size=block)
-    final, open_file = None, partial(pa.OSFile, os.fsencode(path))  # a name may be no UTF-8
+    final, open_file = None, partial(pa.OSFile, os.fsencode(path))  # its name may not be UTF-8
     try:
         header = pacsv.open_csv(open_file(), read_options=read, parse_options=parse).schema.names
         if repeated := sorted({name for name in header if header.count(name) > 1}):
@@ -68,7 +68,7 @@ def _read(path: Path, parse: pacsv.ParseOptions, limit: int | None) -> Iterator[
         ) from error
     if final is None:
         raise DataError(f"{path} holds no rows", expected="lines after the header", received="a header alone")
-    # Arrow takes a quote that is never closed to reach to the end of the file, and with it all rows behind.
+    # Arrow reads an unclosed quote up to the end of the file: the last field swallows all later rows.
     if "\n" in (swallowed := final.column(-1)[-1].as_py()) and not last.rstrip().endswith('"'):
         raise DataError(
             f"{path}: a quote is never closed",
@@ -79,8 +79,8 @@ def _read(path: Path, parse: pacsv.ParseOptions, limit: int | None) -> Iterator[
 
 
 def _last_line_and_longest_row(path: Path, quotes: bool, limit: int | None) -> tuple[str, int]:
-    """The last line that is not empty, and at most how many bytes a row has, with the line ends in its quotes; of the
-    header and the first rows, where there is a limit.
+    """The last line that is not empty, and an upper bound of the bytes of a row, line ends inside quotes included; with
+    a limit, of the header and the first rows only.
     """
     last, longest, row, quoted, rows = "", 0, 0, False, 0
     for line in read_lines(path):  # a clear error for an encoding that Arrow would report by byte
@@ -115,13 +115,13 @@ def _cast(types: dict[str, pa.DataType], batch: pa.RecordBatch, start: int) -> p
 
 
 def _or_none(texts: pa.Array) -> pa.Array:
-    """Empty cells and ``nan`` as no value."""
+    """The texts with nulls for empty cells and ``nan``."""
     return pc.if_else(pc.match_substring_regex(texts, MISSING), None, texts)
 
 
 @dataclass
 class _Kind:
-    """The types other than text that the values of a column seen so far allow."""
+    """The number types that the values of a column seen so far allow."""
 
     any: bool = False
     integers: bool = True
@@ -139,7 +139,7 @@ class _Kind:
                 self.exact = self.exact and same
             except pa.ArrowInvalid:
                 self.integers = False
-        # "inf" is a word before it is a number, and a float holds 15 digits before the point.
+        # DECIMAL rejects "inf", which is more likely a word, and more digits before the point than a float holds (15).
         self.decimals = self.decimals and bool(pc.all(pc.match_substring_regex(texts, DECIMAL)).as_py())
 
     def number_type(self) -> pa.DataType | None:

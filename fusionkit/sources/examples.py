@@ -15,12 +15,12 @@ PIECE_EXAMPLES = 1000
 PIECE_BYTES = 4 << 20
 ROW_GROUP_BYTES = 8 << 20
 
-# A piece and the number of its first example → the piece as it should be, as many examples in it.
+# A piece and the index of its first example → the changed piece, with the same number of examples.
 Change = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
 
 def first_of(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
-    """The first ``count`` rows of batches, all where it is None; later batches are not asked for."""
+    """The first ``count`` rows of batches, or all where it is None; later batches are not read."""
     left = count
     for batch in batches:
         if left is None:
@@ -76,7 +76,7 @@ class Examples:
         return Examples(change(empty, 0).schema, self.num_rows, read)
 
     def limited(self, count: int) -> Examples:
-        """The first examples, at most so many."""
+        """The first ``count`` examples, or all if there are fewer."""
         return Examples(self.schema, min(self.num_rows, count), lambda: first_of(self.read(), count))
 
     def slice(self, start: int, length: int | None = None) -> pa.Table:
@@ -100,10 +100,10 @@ class Examples:
         return pa.Table.from_batches(found, self.schema)
 
     def written(self, path: Path) -> Iterator[pa.RecordBatch]:
-        """All examples as :meth:`batches` gives them, while they become a Parquet file in row groups of about 8 MiB.
+        """Yield all examples as :meth:`batches` does, and write them to a Parquet file in row groups of about 8 MiB.
 
-        The file is whole when the last batch was taken and the next was asked for. Reading and changing them can take
-        as long as tokenising them, so they are read once for both.
+        The file is complete when the iterator is exhausted. Reading and changing the examples can take as long as
+        tokenising them, so one pass serves both.
         """
         with pq.ParquetWriter(path, self.schema) as writer:
             held: list[pa.RecordBatch] = []

@@ -49,7 +49,7 @@ def read_hub(name: str, config: str | None, revision: str | None) -> dict[str, E
 
 @contextlib.contextmanager
 def _quiet_retries() -> Iterator[None]:
-    """The hub's client logs each attempt to reach it; one error at the end says as much."""
+    """Silence the log of the hub's client, which reports each attempt; the error at the end says enough."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -83,16 +83,16 @@ def _splits(loaded: Any, name: str) -> dict[str, Examples]:
 
 
 def examples_of(data: Any, name: str) -> Examples:
-    """The rows as they are on the disk, where ``datasets`` has them so, else copied piece by piece.
+    """The rows, read from the files of ``datasets`` where these hold the same rows, else copied piece by piece.
 
-    Its memory map is not read: the pages of a map that was read through are memory of the process.
+    Its memory map is not used: the pages that were read through a map count as memory of the process.
     """
     files = tuple(Path(each["filename"]) for each in data.cache_files)
     schema = data.data.schema
-    mapped = getattr(data, "_indices", data) is None  # else the rows are others, or in another order
+    mapped = getattr(data, "_indices", data) is None  # else a selection, or in another order
     if mapped and all(_stream_schema(file).equals(schema) for file in files):
         stored = Examples(schema, data.num_rows, partial(_read_streams, files, schema))
-        # A map of a part of a file, or none, is no file's content.
+        # The data may be only a part of the files, or have no files: then the numbers of rows differ.
         if sum(batch.num_rows for batch in stored.read()) == data.num_rows:
             return stored
     if not data.num_rows:
@@ -121,7 +121,7 @@ def _read_streams(files: tuple[Path, ...], schema: pa.Schema) -> Iterator[pa.Rec
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """All rows of a small table that has some."""
+    """All rows of a small table as one batch; the table must not be empty."""
     return table.combine_chunks().to_batches()[0]
 
 

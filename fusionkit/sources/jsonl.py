@@ -15,7 +15,7 @@ from fusionkit.sources.text import in_pieces, read_lines
 
 
 def read_jsonl(path: Path) -> Iterator[pa.RecordBatch]:
-    """The objects piece by piece; blank lines are skipped, a key absent from all of a piece is no column of it."""
+    """The objects piece by piece; blank lines are skipped. A piece has columns only for the keys of its objects."""
     for rows in in_pieces(_objects(path)):
         yield _piece(path, rows)
 
@@ -33,7 +33,7 @@ def _objects(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except (ValueError, RecursionError) as error:  # Python reads no number of thousands of digits
+    except (ValueError, RecursionError) as error:  # Python refuses numbers of thousands of digits
         what = "deep nesting" if isinstance(error, RecursionError) else str(error).split(";")[0]
         what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else what
         raise DataError(
@@ -66,6 +66,6 @@ def _piece(path: Path, rows: list[dict[str, Any]]) -> pa.RecordBatch:
                 received=str(error),
                 remedy="write large numbers as text; mend the text's encoding",
             ) from error
-    if not columns:  # objects without a key are rows all the same: a later piece may have columns
+    if not columns:  # objects without keys still count as rows: a later piece may have columns
         return pa.RecordBatch.from_struct_array(pa.array(rows, pa.struct([])))
     return pa.record_batch(columns)

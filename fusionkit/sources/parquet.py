@@ -1,4 +1,4 @@
-"""Parquet files; class names kept by ``datasets`` in the schema are put back."""
+"""Parquet files; class numbers are replaced by the names that ``datasets`` keeps in the schema."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 from fusionkit.errors import DataError
 from fusionkit.sources.examples import PIECE_EXAMPLES
 
-READ_BYTES = 1 << 20  # of a column at once: all rows may be in one row group
+READ_BYTES = 1 << 20  # per column at once: one row group may hold all rows
 
 
 def read_parquet(path: Path) -> Iterator[pa.RecordBatch]:
     """One Parquet file."""
     try:
-        # A name may be no UTF-8.
+        # The file's name may not be UTF-8.
         with pq.ParquetFile(pa.OSFile(os.fsencode(path)), buffer_size=READ_BYTES, pre_buffer=False) as file:
             if file.metadata.num_rows == 0:
                 raise DataError(f"{path} holds no rows", expected="one row an example", received="an empty table")
@@ -43,6 +43,6 @@ def _with_class_names(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     from fusionkit.sources.hub import one_batch, with_class_names
 
-    # Without a name given, one is made from all values.
+    # Without a given fingerprint, `datasets` hashes all values.
     piece = datasets.Dataset(pa.Table.from_batches([batch]), fingerprint="piece")
     return with_class_names(piece.features, one_batch(piece.with_format("arrow")[:]), 0)

@@ -21,7 +21,7 @@ TAGS = pa.list_(pa.string())
 def prepared(source: Source, columns: Columns) -> tuple[Source, list[str]]:
     """The source with checked texts, BIO2 tags and an ``id`` column, and notes on the changes.
 
-    Everything is read once here and found sound; the changes are made anew each time the examples are read.
+    All examples are read and checked once here; the changes are made each time the examples are read.
 
     Raises:
         UsageError: a column is absent from a split, or its type does not suit its role.
@@ -60,7 +60,7 @@ class _Scheme:
     """The tagging scheme of a column of tags, from the values seen so far."""
 
     spans: bool = True  # every tag is O, B-type or I-type
-    opened: bool = False  # a tag is no O
+    opened: bool = False  # some tag is not O
     bio2: bool = True
 
     def see(self, column: pa.Array) -> None:
@@ -76,7 +76,7 @@ class _Scheme:
 def _checked(
     examples: Examples, columns: Columns, schemes: dict[str, _Scheme], split: str, notes: list[str]
 ) -> dict[str, _Scheme]:
-    """All examples looked at, in order; the schemes have seen all tags, and empty texts are noted."""
+    """Check all examples in order and return the schemes, which have seen all tags; a note counts empty texts."""
     texts = [name for name in (columns.text, columns.pair, columns.tokens) if name is not None]
     for name in texts:
         _check_type(examples, name, split, words=name == columns.tokens)
@@ -100,7 +100,7 @@ def _checked(
 
 
 def _blank(column: pa.Array) -> int:
-    """How many texts are empty or of white space alone, or how many lists are without a word."""
+    """The number of texts that are empty or only white space, or of lists without a word."""
     if pa.types.is_null(column.type):
         return 0
     counts = pc.list_value_length(column) if is_list(column.type) else pc.utf8_length(pc.utf8_trim_whitespace(column))
@@ -111,7 +111,7 @@ def _check_type(examples: Examples, name: str, split: str, *, words: bool) -> No
     if name not in examples.column_names:
         raise UsageError(f"{split} has no column {name!r}", expected=name, received=", ".join(examples.column_names))
     kind = examples.schema.field(name).type
-    # Where all values are missing there is no type: that is said of the first example.
+    # A column without any value has the null type: `_check_present` then reports its first example.
     if not pa.types.is_null(kind) and not (is_words(kind) if words else is_text(kind)):
         raise UsageError(
             f"column {name!r} of {split} holds no {'words' if words else 'text'}",

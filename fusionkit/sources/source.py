@@ -52,8 +52,8 @@ class Source:
     """Splits of examples that share their columns.
 
     Attributes:
-        name: what a reader calls it: the folder's or file's stem, or the hub id.
-        splits: ``train``, ``validation``, ``test``, those that exist, in that order; a table is taken for its examples.
+        name: for display: the folder's or file's stem, or the hub id.
+        splits: ``train``, ``validation`` and ``test``, if they exist, in this order; tables become :class:`Examples`.
         notes: what was left out or renamed, for the user to see.
     """
 
@@ -78,19 +78,19 @@ def open_source(
     """Read a source: a file, a folder of split files, a ``datasets`` folder or a hub id.
 
     Args:
-        lines: a ``.txt`` file holds a text a line, not CoNLL columns.
+        lines: a ``.txt`` file holds one text per line, not CoNLL columns.
         columns: names of a CoNLL file's columns (:mod:`fusionkit.sources.conll_layout`).
-        limit: examples of each split, the first ones; no more of a file is read than they need.
+        limit: use only the first ``limit`` examples of each split; no more of a file is read than they need.
 
     Raises:
         UsageError: nothing of that name exists, it holds no split, or columns are named that are not CoNLL's.
-        DataError: a file's content is not what its name promises.
+        DataError: a file's content does not fit its format.
     """
     notes = list[str]()
     try:
         path = Path(source).expanduser()
         name = one_line(path.resolve().name.split(".")[0] if path.exists() else source)
-    except (OSError, RuntimeError) as error:  # longer than a name may be, not to be looked into, or nobody's home
+    except (OSError, RuntimeError) as error:  # a name too long, a folder without permission, an unknown home
         received = f"{source[:60]!r}: {error.strerror if isinstance(error, OSError) else error}"
         raise UsageError("no such source", received=received, remedy="check the path") from error
     saved = (path / "dataset_dict.json").exists() or (path / "state.json").exists()
@@ -135,7 +135,7 @@ def _refuse_columns(columns: Sequence[str], source: object, received: str) -> No
 
 
 def _refuse_hub_options(path: Path, config: str | None, revision: str | None, *, may_have_configs: bool) -> None:
-    """A configuration or revision that would be ignored is refused: the user means another source."""
+    """Refuse a configuration or revision that would be ignored: the user means another source."""
     ignored = {"--config": not may_have_configs, "--revision": path.exists()}
     for option, given in (("--config", config), ("--revision", revision)):
         if given is not None and ignored[option]:
@@ -173,7 +173,7 @@ def _checked(name: str, source: str, tables: dict[str, Examples], notes: list[st
 
 
 def _reader_of(path: Path, lines: bool, columns: Sequence[str] | None) -> Reader:
-    """By the suffix, but that ``.tsv`` may hold CoNLL columns and ``.txt`` a text a line."""
+    """The reader for a file's suffix; but ``.tsv`` may hold CoNLL columns, and ``.txt`` one text per line."""
     suffix = path.suffix.lower()
     reader = FORMATS.get(suffix)
     if reader is None:
@@ -193,7 +193,7 @@ def _reader_of(path: Path, lines: bool, columns: Sequence[str] | None) -> Reader
 
 
 def _readable(path: Path, use: Callable[[Path], Result]) -> Result:
-    """What is made of a file that must have content and be readable."""
+    """The result of ``use`` on a file, with clear errors for a file that is empty or must not be read."""
     try:
         if path.stat().st_size == 0:
             raise DataError(f"{path} is empty", expected="examples", received="0 bytes", remedy="give a full file")

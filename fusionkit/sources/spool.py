@@ -1,7 +1,8 @@
 """Parsed examples on the disk: Arrow record batches in an unnamed file in the folder for temporary files.
 
 Nothing is left behind: the system frees the space when the last reader closes the file, also when the process is
-killed. Later pieces may have more columns and wider types, as lines of JSON do; all are read back as the widest.
+killed. Later pieces may have more columns or wider types, as in JSON lines. All pieces are read back with all columns
+in their widest types.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ ROOM = "free some space there, or set TMPDIR to a folder with more"
 
 
 def spooled(pieces: Iterable[pa.RecordBatch], name: str) -> Examples:
-    """Examples on disk, from pieces that come once.
+    """Write pieces to the disk, in one pass over them, and return them as examples.
 
     Args:
         pieces: record batches of any size. name: the source's, for errors.
 
     Raises:
-        DataError: two pieces have types that no type holds both of. FusionkitError: the disk is full.
+        DataError: the types of a column in two pieces have no common type. FusionkitError: the disk is full.
     """
     folder = _temporary_folder()
     with disk_errors(folder, ROOM):
@@ -48,7 +49,7 @@ def spooled(pieces: Iterable[pa.RecordBatch], name: str) -> Examples:
         _end(stream)
     read = partial(_read, file, schema, name)
     if streams > 1:
-        for _ in read():  # a number that the wider type cannot hold is better known now
+        for _ in read():  # report now a number that the wider type cannot hold
             pass
     return Examples(schema, count if len(schema) else 0, read)
 
@@ -64,9 +65,9 @@ def mixed_types(name: str, column: str, error: Exception) -> DataError:
 
 
 class _UnnamedFile:
-    """A file that grows at its end and is read at any place; closed when nobody holds it."""
+    """A file that grows at its end and is read at any place; closed when the object is freed."""
 
-    closed = False  # Arrow asks
+    closed = False  # Arrow reads this attribute
 
     def __init__(self) -> None:
         with tempfile.TemporaryFile(buffering=0) as file:
@@ -76,7 +77,7 @@ class _UnnamedFile:
 
     def write(self, data: bytes) -> None:
         left = memoryview(data)
-        while left:  # the system may take less than all
+        while left:  # the system may write only a part
             taken = os.pwrite(self.handle, left, self.size)
             self.size, left = self.size + taken, left[taken:]
 
@@ -101,7 +102,7 @@ class _ReadPosition:
 def _read(file: _UnnamedFile, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
     place = _ReadPosition(file)
     source = pa.PythonFile(place, "r")
-    while place.at < file.size:  # one stream for each width of the columns
+    while place.at < file.size:  # one stream per schema
         for batch in pa.ipc.open_stream(source):
             yield _widened(batch, schema, name)
 
@@ -141,14 +142,14 @@ def _widened(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBa
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type.equals(kind):
         return column
-    # Arrow 26 makes too short a child of nulls that stay nulls inside a list.
+    # Arrow 26 casts a nested column with nulls to an array whose child is too short.
     return pa.array(column.to_pylist(), kind) if pa.types.is_nested(kind) else column.cast(kind)
 
 
 def _temporary_folder() -> Path:
     try:
         return Path(tempfile.gettempdir())
-    except FileNotFoundError as error:  # none of the usual places takes a single byte
+    except FileNotFoundError as error:  # none of the usual folders can be written
         raise FusionkitError(
             "no folder for temporary files can be written", received=error.strerror, remedy=ROOM
         ) from error

@@ -30,7 +30,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def _not_utf8(path: Path) -> DataError:
-    """The error that names the line, and the encoding that the line reads best in."""
+    """The error that names the line and its likely encoding."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -48,8 +48,8 @@ def _not_utf8(path: Path) -> DataError:
 
 
 def _encoding_of(line: bytes, number: int) -> str:
-    """What a line that is no UTF-8 may be: UTF-16 has a mark at the file's start; 0x80 to 0x9f are no characters of
-    ISO 8859, but letters and quotes of Windows' code page.
+    """The likely encoding of a line that is not UTF-8. UTF-16 has a mark at the file's start. The bytes 0x80 to 0x9f
+    are letters and quotes in Windows' code page, but no characters in ISO 8859.
     """
     if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "utf-16"
@@ -63,7 +63,7 @@ def _encoding_of(line: bytes, number: int) -> str:
 
 
 def in_pieces(examples: Iterable[tuple[Example, int]]) -> Iterator[list[Example]]:
-    """Examples, each with the characters it was read from, in lists of at most 1000 and about a million characters."""
+    """Examples in lists of at most 1000 and about a million characters; each comes with its number of characters."""
     held: list[Example] = []
     characters = 0
     for example, length in examples:

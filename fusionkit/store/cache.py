@@ -1,4 +1,4 @@
-"""A cache on disk for chunks that were fetched or decoded: raw files under a size limit, least recently used out first.
+"""A disk cache of fetched or decoded chunks: raw files under a size limit; least recently used ones are removed.
 
 ``FUSIONKIT_CACHE`` sets the limit (``50GB``; ``0`` keeps nothing; 20 GB unless set), ``FUSIONKIT_CACHE_DIR`` the
 folder (``fusionkit`` in ``XDG_CACHE_HOME`` or ``~/.cache`` unless set).
@@ -25,9 +25,9 @@ from fusionkit.store.layout import CHECKSUM_BYTES, ChunkedArray
 
 DEFAULT_LIMIT = 20 * 10**9
 LOCK = ".lock"
-_writing = threading.Lock()  # where the disk knows no locks, at least one process's threads take turns
+_writing = threading.Lock()  # for disks without locks: at least one process's threads take turns
 if hasattr(os, "register_at_fork"):
-    # A fork waits for the lock: otherwise the child would inherit it locked for ever, and with it another thread's lock
+    # A fork waits for the lock. Otherwise the child could inherit it locked for ever, and with it another thread's lock
     # on the folder.
     os.register_at_fork(before=_writing.acquire, after_in_parent=_writing.release, after_in_child=_writing.release)
 
@@ -37,7 +37,7 @@ class ChunkCache:
     """Decoded chunks by name.
 
     Attributes:
-        folder: made when the first chunk comes. limit: bytes all files together may have.
+        folder: made for the first chunk. limit: the total bytes of all files.
     """
 
     folder: Path
@@ -47,12 +47,12 @@ class ChunkCache:
         """A chunk ``[layers, rows_per_chunk, …]``: mapped from the cache, else fetched and kept there.
 
         Args:
-            fetch: gives it. Its errors pass through.
+            fetch: returns the chunk. Its errors pass through.
         """
         path = self.folder / name
         with contextlib.suppress(StoreError, OSError):
             found = map_chunk(path, array)
-            # A power cut may leave a file of the right size and other content.
+            # A power cut may leave a file with the right size and wrong content.
             if written_checksum(path) == google_crc32c.value(found):
                 os.utime(path)
                 return found
@@ -73,12 +73,12 @@ class ChunkCache:
         """Hold the folder's lock: two processes that make room at once would both count the same bytes as free."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with _writing, (self.folder / LOCK).open("a") as file:
-            with contextlib.suppress(OSError):  # some network disks know no locks
+            with contextlib.suppress(OSError):  # some network disks have no locks
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def _make_room(self, wanted: int) -> None:
-        """Remove the least recently used files until so many more bytes fit below the limit."""
+        """Remove the least recently used files until ``wanted`` more bytes fit below the limit."""
         files = []
         for path in self.folder.iterdir():
             with contextlib.suppress(FileNotFoundError):  # another process makes room too
@@ -94,7 +94,7 @@ class ChunkCache:
 
 
 def default_cache() -> ChunkCache:
-    """The cache that the environment asks for.
+    """The cache as the environment variables set it.
 
     Raises:
         UsageError: ``FUSIONKIT_CACHE`` is no number of bytes.

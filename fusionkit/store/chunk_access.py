@@ -23,7 +23,7 @@ from fusionkit.store.cache import ChunkCache
 from fusionkit.store.chunks import map_chunk, missing, read_rows
 from fusionkit.store.layout import ChunkedArray, StatesLayout, chunk_path, damaged, open_array
 
-AHEAD = 4  # chunks fetched before they are asked for
+AHEAD = 4  # chunks fetched ahead of use
 
 
 class ChunkStates(NamedTuple):
@@ -46,7 +46,7 @@ class MappedChunks:
         self._held: list[ChunkStates | None] = [None] * layout.chunks
 
     def __reduce__(self) -> tuple[type[MappedChunks], tuple[Path, str, StatesLayout]]:
-        # A map would be pickled as its bytes: another process maps the files itself.
+        # Pickling a map would copy its bytes, so another process maps the files itself.
         return MappedChunks, (*self._place, self._layout)
 
     def read(self, chunk: int) -> ChunkStates:
@@ -62,7 +62,8 @@ class MappedChunks:
         """Copy rows of one layer of a chunk into ``out``, from row ``start`` of the chunk on: one read, no map.
 
         Args:
-            array: the array's index in the layout. layer: its position. out: ``[rows, …]`` of its type, contiguous.
+            array: the array's index in the layout. layer: the layer's position. out: ``[rows, …]``, contiguous, of the
+                array's dtype.
 
         Raises:
             StoreError: the chunk is missing or damaged.
@@ -75,13 +76,13 @@ class MappedChunks:
 
 
 class PlannedChunks:
-    """Chunks that nobody has encoded: those of a store that is only planned."""
+    """The chunks of a store that is only planned: none of them can be read."""
 
     def __init__(self, store: Place) -> None:
         self._store = store
 
     def read(self, chunk: int) -> ChunkStates:
-        """StoreError: there is no state."""
+        """Raise StoreError: there are no states yet."""
         raise StoreError(
             f"the store {self._store} is not finished",
             expected="states",
@@ -98,7 +99,7 @@ class PlannedChunks:
 
 
 class FetchedChunks:
-    """Chunks that are remote or compressed: Zarr fetches, checks and decodes them, some ahead of need.
+    """Chunks that are remote or compressed: Zarr fetches, checks and decodes them, some of them ahead of use.
 
     Args:
         name: unique to this split and store; the names of cached chunks begin with it.
@@ -119,7 +120,7 @@ class FetchedChunks:
         self._store, self._split, self._name, self._cache = store, split, name, cache
         self._order: list[int] = []
         self._last = -1
-        # Maps of cached files use little memory; chunks that no cache holds are whole in memory.
+        # Maps of cached files use little memory; chunks that are not in the cache are whole in memory.
         self._capacity = max(2 * AHEAD, cache.limit // layout.chunk_bytes)
         self.reset()
         for array in layout.arrays:
@@ -128,14 +129,14 @@ class FetchedChunks:
 
     def reset(self) -> None:
         """Drop the threads, unfinished reads and connections of a parent process, which a forked child cannot use."""
-        self._store = copy.copy(self._store)  # a copied address opens a connection of its own
+        self._store = copy.copy(self._store)  # a copied address opens its own connection
         self._arrays: dict[str, zarr.Array[Any]] = {}
         self._held: OrderedDict[int, Future[ChunkStates]] = OrderedDict()
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[FetchedChunks], tuple[Any, ...]]:
-        # Another process has threads of its own, and the same cache on disk.
+        # Another process has its own threads and the same cache on disk.
         given = self._store, self._split, self._layout, self._name, self._cache, self._recorded
         return FetchedChunks, given
 
@@ -143,7 +144,7 @@ class FetchedChunks:
         with self._lock:
             held = self._held.get(chunk)
             if held is not None and held.done() and held.exception() is not None:
-                del self._held[chunk]  # asked for again, it is fetched again
+                del self._held[chunk]  # a failed chunk is fetched again when it is read again
             future = self._begin(chunk)
             for later in self._expected(chunk):
                 self._begin(later)
@@ -192,7 +193,7 @@ class FetchedChunks:
         return self._cache.get(f"{self._name}-{array.name}-{chunk}", array, lambda: self._decoded(array, chunk))
 
     def _decoded(self, array: ChunkedArray, chunk: int) -> NDArray[Any]:
-        """``[layers, rows_per_chunk, …]``, zeros behind the last chunk's rows."""
+        """A chunk ``[layers, rows_per_chunk, …]``; the last chunk is filled up with zeros."""
         place = chunk_path(self._store, self._split, chunk, array.name)
         start, stop = self._layout.chunk_rows(chunk)
         whole = np.zeros(array.chunk_shape, array.dtype)
@@ -205,7 +206,7 @@ class FetchedChunks:
             raise
         except Exception as error:  # zarr and its codecs raise ValueError, RuntimeError and others
             raise damaged(place, error) from error
-        # An undamaged chunk of another store, which was written to this path since this one was opened.
+        # Since this store was opened, another store may have written an undamaged chunk to this path.
         if self._layout.compression == "none" and google_crc32c.value(whole) != self._recorded[array.name][chunk]:
             raise StoreError(f"chunk {place} is not the one that was recorded", remedy="open the store again")
         return whole
@@ -213,7 +214,7 @@ class FetchedChunks:
 
 ChunkReader: TypeAlias = MappedChunks | FetchedChunks | PlannedChunks
 
-# A forked child (a DataLoader's worker) has none of the threads that fetch, and would wait for them for ever.
+# A forked child (a DataLoader's worker) lacks the threads that fetch, and would wait for them for ever.
 _alive: weakref.WeakSet[FetchedChunks] = weakref.WeakSet()
 
 

@@ -20,7 +20,7 @@ from fusionkit.store.direct_io import write_past_cache
 from fusionkit.store.layout import CHECKSUM_BYTES, ZSTD_LEVEL, ChunkedArray, damaged
 
 PIECE_BYTES = 1 << 20
-LARGE_BYTES = 8 << 20  # of a chunk that is written past the page cache: a shorter one is written before that pays
+LARGE_BYTES = 8 << 20  # chunks from this size on bypass the page cache; for smaller ones that does not pay
 
 
 class Stamp(NamedTuple):
@@ -49,13 +49,13 @@ def write_chunk(path: Place, block: NDArray[Any], array: ChunkedArray, compressi
 
 
 class Checksummed:
-    """Bytes in pieces, each checksummed just before it is written, and behind them their CRC-32C.
+    """Bytes in pieces, each checksummed just before it is written, followed by their CRC-32C.
 
-    google_crc32c holds Python's lock, and a write lets go of it. So no other thread waits for longer than the checksum
-    of a piece takes (0.1 ms), and a piece is still in the core's cache when it is written.
+    google_crc32c holds Python's global lock, and a write releases it. So no other thread waits longer than the checksum
+    of one piece takes (0.1 ms), and a piece is still in the core's cache when it is written.
 
     Attributes:
-        content: uint8 ``[bytes]``. crc32c: of what was taken so far.
+        content: uint8 ``[bytes]``. crc32c: of the pieces taken so far.
     """
 
     def __init__(self, content: NDArray[np.uint8]) -> None:
@@ -71,7 +71,7 @@ class Checksummed:
 
 
 def compressed(raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Bytes as one zstd frame, which Zarr's codec reads."""
+    """The bytes compressed to one zstd frame, which Zarr's codec reads."""
     return np.frombuffer(zstd.compress(raw, ZSTD_LEVEL), np.uint8)
 
 
@@ -79,7 +79,7 @@ def map_chunk(path: Path, array: ChunkedArray) -> NDArray[Any]:
     """An uncompressed chunk as a read-only memory map ``[layers, rows_per_chunk, …]``.
 
     Raises:
-        StoreError: the file is missing or not of the size that the layout gives.
+        StoreError: the file is missing, or its size is not that of the layout.
     """
     try:
         _check_size(path, path.stat().st_size, array)
@@ -93,10 +93,10 @@ def read_rows(path: Path, array: ChunkedArray, layer: int, start: int, out: NDAr
     """Read rows of one layer of an uncompressed chunk, from row ``start`` on, into ``out``.
 
     Args:
-        layer: its position. out: ``[rows, …]``, contiguous.
+        layer: the layer's position. out: ``[rows, …]``, contiguous.
 
     Raises:
-        StoreError: the file is missing or not of the size that the layout gives.
+        StoreError: the file is missing, or its size is not that of the layout.
     """
     wanted = out.data.cast("B")
     at = (layer * array.chunk_shape[1] + start) * array.row_bytes
@@ -104,7 +104,7 @@ def read_rows(path: Path, array: ChunkedArray, layer: int, start: int, out: NDAr
         with path.open("rb", buffering=0) as file:
             _check_size(path, os.fstat(file.fileno()).st_size, array)
             done = 0
-            while done < len(wanted):  # the kernel may give less than was asked for
+            while done < len(wanted):  # the kernel may read less than was asked for
                 if not (got := os.preadv(file.fileno(), [wanted[done:]], at + done)):
                     raise damaged(path, EOFError("it ends early"))
                 done += got
@@ -138,7 +138,7 @@ def written_checksum(path: Path) -> int:
 
 
 def chunk_fault(path: Place, array: ChunkedArray, compression: str, recorded: int) -> str | None:
-    """What is wrong with a chunk's file, or None: its size, its own checksum, the recorded checksum."""
+    """What is wrong with a chunk's file: its size, its own checksum or the recorded one; None if nothing is."""
     try:
         raw = read_bytes(path)
     except (FileNotFoundError, IsADirectoryError):

@@ -1,7 +1,7 @@
 """Writing past the page cache (O_DIRECT): for large files that are synced anyway.
 
 A write through the cache copies every byte into pages that the kernel must find and clear first, on a core that the
-encoder needs too. Past the cache the disk reads the writer's own memory (`benchmarks/write_ceiling.py` has both).
+encoder needs too. Past the cache, the disk reads the writer's memory (`benchmarks/write_ceiling.py` measures both).
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-# O_DIRECT wants addresses, places and sizes that are multiples of the disk's block; a page is one of every disk's.
+# O_DIRECT needs addresses, offsets and sizes that are multiples of the disk's block; a page is one on every disk.
 PAGE = mmap.PAGESIZE
 BUFFER_BYTES = 1 << 20  # larger writes were slower: the buffer no longer stays in the core's cache
-O_DIRECT = getattr(os, "O_DIRECT", 0)  # Linux alone has it
-UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP)  # how file systems say that they have no such writes
+O_DIRECT = getattr(os, "O_DIRECT", 0)  # only Linux has it
+UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP)  # errors of file systems without such writes
 
 
 def write_past_cache(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    """Write a new file from pieces of any size, and sync it. Where the file system has no such writes, as usual.
+    """Write a new file from pieces of any size, and sync it; through the cache if the file system has no such writes.
 
     Raises:
-        OSError: as of ``open`` and ``write``.
+        OSError: as ``open`` and ``write`` raise it.
     """
     handle = _opened(path)
-    # Not closed by hand: after an error the traceback still holds parts of it, and a map with parts cannot be closed.
+    # The map is not closed here: after an error the traceback still holds views of it, and then closing would fail.
     buffer, filled = memoryview(mmap.mmap(-1, BUFFER_BYTES)), 0
     try:
         for piece in pieces:
@@ -41,7 +41,7 @@ def write_past_cache(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
                     filled = 0
         whole = filled // PAGE * PAGE
         _write(handle, buffer[:whole])
-        _through_cache(handle)  # the end is no whole page
+        _through_cache(handle)  # the end is not a whole page
         _write(handle, buffer[whole:filled])
         os.fsync(handle)
     finally:
@@ -68,11 +68,11 @@ def _write(handle: int, data: memoryview) -> None:
             continue  # some file systems open such files and refuse to write them
         data = data[taken:]
         if taken % PAGE:
-            _through_cache(handle)  # a nearly full disk takes less than it is given; the rest begins inside a page
+            _through_cache(handle)  # a nearly full disk may write only a part; the rest then begins inside a page
 
 
 def _through_cache(handle: int) -> bool:
-    """Write the rest of a file through the cache; whether that is a change."""
+    """Write the rest of a file through the cache; returns whether that is a change."""
     flags = fcntl.fcntl(handle, fcntl.F_GETFL)
     fcntl.fcntl(handle, fcntl.F_SETFL, flags & ~O_DIRECT)
     return bool(flags & O_DIRECT)

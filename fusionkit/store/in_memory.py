@@ -1,7 +1,7 @@
 """Chosen rows of a split, read into memory by plain reads: a memory map would keep its pages in memory.
 
-Neighbouring rows of a chunk are one read a layer, and so are rows with small gaps between them. The rows keep the
-store's precision; :meth:`LoadedStates.gather` converts them.
+Neighbouring rows of a chunk, also with small gaps between them, take one read per layer. The rows keep the store's
+precision; :meth:`LoadedStates.gather` converts them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fusionkit.store.chunk_access import ChunkReader, ChunkStates
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.store.layout import StatesLayout
 
-SPARE = 16  # allocations are larger by a sixteenth: they are used again for windows of slightly different sizes
-GAP_BYTES = 64 << 10  # between wanted rows of a layer: reading a smaller gap is faster than a second read
+SPARE = 16  # allocations are larger by a sixteenth, so that windows of slightly different sizes can reuse them
+GAP_BYTES = 64 << 10  # between wanted rows of a layer: reading over a smaller gap is faster than a second read
 
 
 class LoadedStates:
@@ -82,7 +82,7 @@ class LoadedStates:
 def take_rows(
     states: NDArray[Any], scales: NDArray[Any] | None, position: int, rows: IntArray, out: NDArray[Any]
 ) -> None:
-    """Rows of one layer into ``out`` ``[rows, hidden]``, multiplied by their scales where there are any."""
+    """Copy rows of one layer into ``out`` ``[rows, hidden]``, multiplied by their scales where there are any."""
     if scales is None:
         np.take(states[position], rows, axis=0, out=out, mode="clip")
     else:
@@ -90,7 +90,7 @@ def take_rows(
 
 
 def as_tensor(states: NDArray[Any], bfloat16: bool) -> Tensor:
-    """``[layers, rows, hidden]`` → a view ``[rows, layers, hidden]``; ``bfloat16`` states come as their bits."""
+    """``[layers, rows, hidden]`` → a view ``[rows, layers, hidden]``; ``bfloat16`` states are given as their bits."""
     tensor = torch.from_numpy(states)
     return (tensor.view(torch.bfloat16) if bfloat16 else tensor).transpose(0, 1)
 
@@ -98,11 +98,11 @@ def as_tensor(states: NDArray[Any], bfloat16: bool) -> Tensor:
 def load(
     blocks: ChunkReader, layout: StatesLayout, rows: IntArray, layers: Sequence[int], reuse: LoadedStates | None = None
 ) -> LoadedStates:
-    """Read rows.
+    """Read rows into memory.
 
     Args:
-        rows: int64, ascending, each once. layers: positions, as :mod:`fusionkit.store.layer_positions` defines them.
-        reuse: states that are no longer needed, whose memory is used again.
+        rows: int64, ascending, without repeats. layers: positions, as :mod:`fusionkit.store.layer_positions` defines
+            them. reuse: states that are no longer needed, whose memory is reused.
 
     Raises:
         StoreError: a chunk is missing or damaged.

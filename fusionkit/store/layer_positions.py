@@ -1,13 +1,13 @@
 """Layers and positions: the two numbers of a layer.
 
     layer      index of a hidden state, as in transformers' ``hidden_states``: 0 is the embedding output, L the last
-    position   place on the layer axis of an array that holds some of the layers: 0 is the first one held
+    position   index on the layer axis of an array that holds some of the layers: 0 is the first one held
 
 In a store of the layers 0, 6 and 12, layer 12 has position 2. An encoder returns all hidden states, so there a layer's
-position is the layer itself; a truncated encoder lacks the last layers only, so that holds for it too.
+position is the layer itself; a truncated encoder lacks only the last layers, so the same holds for it.
 
-A ``layers`` argument of what reads arrays of states (``take``, ``gather``, ``load``, training) holds positions.
-Everything that a user reads or writes, and every manifest and run, holds layers.
+A ``layers`` argument of functions that read arrays of states (``take``, ``gather``, ``load``, training) holds
+positions. Everything that a user reads or writes, and every manifest and run, holds layers.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
     STORE/manifest.json                    written last: its presence means complete
     STORE/states.zarr/{split}/…            Zarr v3 arrays
     STORE/examples/{split}.parquet         the source's columns
-    STORE/lm_head.safetensors              the encoder's LM head, beside rows of masked-tokens alone
+    STORE/lm_head.safetensors              the encoder's LM head, only with rows of masked-tokens
     STORE/parts/{split}-{00000}.json       one finished part (one chunk of hidden_states)
 
-A chunk of ``hidden_states`` is ``[rows, layers, hidden]`` kept layer-major (Zarr's ``transpose`` codec): one
-layer of all its rows is one run of bytes. Four bytes of CRC-32C follow, little-endian. States of ``int8`` have an
-array ``scales`` beside them, ``[rows, layers]``, chunked and ordered in the same way.
+A chunk of ``hidden_states`` is ``[rows, layers, hidden]``, stored layer-major (Zarr's ``transpose`` codec): one
+layer of all its rows is contiguous. Four bytes of CRC-32C follow, little-endian. ``int8`` states have another array
+``scales``, ``[rows, layers]``, chunked and ordered in the same way.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from fusionkit.store.presence import states_path
 
 FORMAT, VERSION = "fusionkit-store", 1
 CHUNK_BYTES = 64 << 20
-CHECKSUM_BYTES = 4  # CRC-32C, behind each chunk
-# A chunk is also a part, the unit of work that a killed job loses: no more than this many sub-tokens.
+CHECKSUM_BYTES = 4  # CRC-32C, after each chunk
+# A chunk is also a part, the unit of work that a killed job loses, so the sub-tokens of a chunk are limited.
 PART_TOKENS = 1 << 17
-SMALL_CHUNK = 1 << 18  # elements a chunk of the small arrays
+SMALL_CHUNK = 1 << 18  # elements per chunk of the small arrays
 
-# bfloat16 is none of Zarr's types and is kept as its bits.
+# Zarr has no bfloat16: its bits are stored.
 ZARR_DTYPES = {"float16": "float16", "bfloat16": "uint16", "float32": "float32", "int8": "int8"}
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
-SCALE_BYTES = 4  # float32, one a row and layer of int8 states
+SCALE_BYTES = 4  # float32, one per row and layer of int8 states
 ZSTD_LEVEL = 3
-# Of each small array NumPy's name of its type, and its axis. An axis has one length in a group, or xarray refuses to
-# open it: offsets are one longer than the examples.
+# The NumPy dtype and the axis name of each small array. xarray refuses a group in which an axis has two lengths, so
+# offsets, which are one longer than the examples, have their own axis.
 SMALL_ARRAYS = {
     "row_offsets": ("int64", "offsets"),
     "row_mask": ("bool", "rows"),
@@ -54,14 +54,14 @@ SMALL_ARRAYS = {
     "segments": ("uint8", "tokens"),
     "first_alike": ("int64", "examples"),
 }
-# Beside rows of masked-tokens alone: a chosen sub-token's own id, and NOT_MASKED for all others, as transformers'
+# Only with rows of masked-tokens: a chosen sub-token's original id, and NOT_MASKED for all others, as transformers'
 # masked LMs take their labels.
 LABELS = {"mlm_labels": ("int32", "tokens")}
 NOT_MASKED = -100
 LM_HEAD = "lm_head.safetensors"
 
-# Only where a pair of texts is stored as two sequences: which two sequences each example has. The other arrays are
-# then of sequences; otherwise an example is one sequence.
+# Only where a pair of texts is stored as two sequences: the two sequences of each example. The other arrays then have
+# entries for sequences; otherwise an example is one sequence.
 PAIRS, SIDES = "pairs", 2
 
 
@@ -70,8 +70,8 @@ class ChunkedArray:
     """One of the arrays whose chunks a part writes.
 
     Attributes:
-        name: ``hidden_states`` or ``scales``. chunk_shape: of one chunk as it lies in its file, layers first.
-        dtype: NumPy's name of its type.
+        name: ``hidden_states`` or ``scales``. chunk_shape: of one chunk in its file, layers first.
+        dtype: the name of its NumPy dtype.
     """
 
     name: str
@@ -93,7 +93,7 @@ class StatesLayout:
     """The shape of one split's states and how they are cut into chunks.
 
     Attributes:
-        rows, layers, hidden: the array's shape. rows_per_chunk: the chunks' height.
+        rows, layers, hidden: the array's shape. rows_per_chunk: rows of a chunk; the last one may have fewer.
         dtype: ``float16``, ``bfloat16``, ``float32`` or ``int8``. compression: ``none`` or ``zstd``.
     """
 
@@ -137,7 +137,7 @@ class StatesLayout:
 
 
 def balanced_rows_per_chunk(rows: int, tokens: int, layers: int, hidden: int, dtype: str) -> int:
-    """Rows a chunk: about 64 MiB and at most :data:`PART_TOKENS` sub-tokens, spread evenly over the split."""
+    """Rows per chunk: about 64 MiB and at most :data:`PART_TOKENS` sub-tokens, spread evenly over the split."""
     by_bytes = rows * row_bytes(layers, hidden, dtype) / CHUNK_BYTES
     chunks = max(1, round(by_bytes), -(-tokens // PART_TOKENS))
     return max(1, -(-rows // chunks))
@@ -158,7 +158,7 @@ def examples_path(store: AnyPlace, split: str) -> AnyPlace:
 
 
 def small_arrays(rows: str) -> tuple[str, ...]:
-    """The names of the small arrays beside one kind of rows."""
+    """The names of the small arrays of a store with this kind of rows."""
     return (*SMALL_ARRAYS, *LABELS) if rows == MASKED else tuple(SMALL_ARRAYS)
 
 
@@ -167,7 +167,7 @@ def part_path(store: AnyPlace, split: str, chunk: int) -> AnyPlace:
 
 
 def create_states(store: Path, split: str, layout: StatesLayout, layers: tuple[int, ...]) -> None:
-    """The empty arrays of states: their metadata, no chunk yet."""
+    """Create the empty arrays of states: their metadata, no chunk yet."""
     group = zarr.open_group(states_path(store), mode="a")
     compressors = [ZstdCodec(level=ZSTD_LEVEL)] if layout.compression == "zstd" else []
     for array in layout.arrays:
@@ -195,7 +195,7 @@ def expected_codecs(layout: StatesLayout, array: ChunkedArray) -> list[str]:
 
 
 def codecs_of(array: zarr.Array[Any]) -> list[str]:
-    """The names of an array's codecs, with the settings that decide where a number lies: memory maps rely on them."""
+    """The names of an array's codecs, with the settings that decide the byte layout: memory maps rely on them."""
     metadata: Any = array.metadata
     found = []
     for codec in (codec.to_dict() for codec in metadata.codecs):
@@ -216,7 +216,7 @@ def _for_zarr(place: Place) -> Path | FsspecStore:
         return place
     address, options = str(place), dict(place.storage_options)
     found = FsspecStore.from_url(address, storage_options=options, read_only=True)
-    if place.fs.async_impl:  # Zarr has an event loop of its own: it takes one more such filesystem
+    if place.fs.async_impl:  # Zarr reads through its own filesystem: limit that one too
         found.fs = cast(Any, Bounded(found.fs, address))
     return found
 
@@ -232,7 +232,7 @@ class SmallArray:
         return open_array(*self._of)
 
     def read(self, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-        """A slice of it.
+        """A slice of the array.
 
         Raises:
             StoreError: its files are missing or damaged.
@@ -252,14 +252,15 @@ def read_small(store: Place, split: str, name: str, start: int = 0, stop: int | 
 
 
 def checked_offsets(offsets: NDArray[Any], end: int | None, path: Place) -> NDArray[np.int64]:
-    """Offsets ``[n + 1]`` into ``end`` things: from 0 on, none below the one before it. To Zarr a missing chunk is a
-    chunk of zeros, and whoever made the store may have written anything.
+    """Check that offsets, int64 ``[n + 1]``, go from 0 to ``end`` and never descend; return them.
+
+    Zarr reads a missing chunk as zeros, and other programs may have written the store.
 
     Args:
-        end: None where the offsets are some of all: they begin and end anywhere.
+        end: None for a slice of the offsets, which may begin and end anywhere.
 
     Raises:
-        StoreError: they are none.
+        StoreError: they are not such offsets.
     """
     fault = None
     if offsets.ndim != 1 or offsets.dtype != np.int64 or not len(offsets):
@@ -288,7 +289,7 @@ class Appender:
     """Appends to one of the small arrays block by block; holds less than one chunk in memory.
 
     Args:
-        axis: the axis' name, where it is not that of :data:`SMALL_ARRAYS`.
+        axis: the name of the axis, if it is not that of :data:`SMALL_ARRAYS`.
     """
 
     def __init__(self, store: Path, split: str, name: str, axis: str | None = None) -> None:

@@ -115,7 +115,7 @@ def checked(path: Place) -> dict[str, Any]:
         layout = split_layout(value, split)
         names = {array.name for array in layout.arrays}
         _require(set(fields.get("chunks", names)) == names, path, f"splits.{split}.chunks")
-        # Of each chunk something is made: a list of them must not be as long as somebody claims.
+        # Objects are made for each chunk: a false number of chunks must not fill the memory.
         told = {len(recorded) for recorded in fields.get("chunks", {}).values()}
         received = f"{layout.chunks:,} chunks of {fields['rows']:,} rows, checksums of {max(told, default=0):,}"
         if path.name == MANIFEST:
@@ -148,7 +148,7 @@ def is_two(manifest: Mapping[str, Any]) -> bool:
 
 
 def sequences_of(fields: Mapping[str, Any]) -> int:
-    """How many sequences a split has, from its fields: one an example, or each distinct text of its pairs."""
+    """The number of sequences of a split, from its fields: one per example, or one per distinct text of its pairs."""
     return int(fields.get("sequences", fields["examples"]))
 
 
@@ -232,7 +232,7 @@ def _require(condition: bool, path: Place, field: str, received: str | None = No
 
 
 def _misfit(value: Any, shape: Any, name: str) -> str | None:
-    """The first field below ``name`` that is missing or of another kind than its shape says."""
+    """The first field below ``name`` that is missing or of another type than ``shape`` says; None if all fit."""
     if isinstance(shape, list):
         fits = type(value) is list and all(_misfit(item, shape[0], name) is None for item in value)
         return None if fits else name

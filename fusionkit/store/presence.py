@@ -1,4 +1,4 @@
-"""Whether a place holds a store: names of its files, without what reads them."""
+"""Whether a place holds a store: checks of file names that import no reader."""
 
 from __future__ import annotations
 

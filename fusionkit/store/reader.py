@@ -30,7 +30,7 @@ class Split:
 
     Attributes:
         hidden_states: ``[rows, layers, hidden]``. name: ``train``, ``validation`` or ``test``.
-        sides: sequences an example has: 2 where pairs of texts are stored as two, else 1.
+        sides: sequences per example: 2 where pairs of texts are stored as two, else 1.
     """
 
     def __init__(self, store: Place, name: str, states: HiddenStates, rows: str, sides: int = 1) -> None:
@@ -61,7 +61,7 @@ class Split:
     def __getitem__(self, key: slice | Sequence[int] | NDArray[Any] | tuple[Any, ...]) -> Ragged: ...
 
     def __getitem__(self, key: Any) -> Tensor | Ragged:
-        """One example's states ``[its rows, layers, hidden]``; for a slice, a mask or an index array a Ragged.
+        """One example's states ``[its rows, layers, hidden]``; a :class:`Ragged` for a slice, mask or index array.
 
         Raises:
             IndexError: there is no such example.
@@ -75,7 +75,7 @@ class Split:
         if self.sides == 1:
             return np.arange(self.sequences, dtype=np.int64)[:, None]
         found = read_small(self._store, self.name, PAIRS)
-        # To Zarr a missing chunk is a chunk of zeros; every sequence is in some pair.
+        # Zarr reads a missing chunk as zeros; then some sequence would be in no pair.
         if not np.array_equal(np.unique(found), np.arange(self.sequences)):
             raise damaged(self._store, ValueError(f"{self.name}: the pairs are not of the {self.sequences} sequences"))
         return found
@@ -121,27 +121,27 @@ class Split:
 
     @cached_property
     def masked_ids(self) -> NDArray[np.int32]:
-        """int32 ``[rows]`` of masked-tokens: the id that each masked sub-token had. UsageError: other rows."""
+        """int32 ``[rows]``: the original id of each masked sub-token. UsageError: the rows are not masked-tokens."""
         if self._rows != MASKED:
             raise UsageError(
                 f"rows of {self._rows} are of no masked sub-tokens", expected="a store that `encode --task mlm` made"
             )
         labels = read_small(self._store, self.name, "mlm_labels")
         found: NDArray[np.int32] = labels[labels != NOT_MASKED]
-        if len(found) != len(self.hidden_states):  # to Zarr a missing chunk is a chunk of zeros
+        if len(found) != len(self.hidden_states):  # Zarr reads a missing chunk as zeros
             error = ValueError(f"mlm_labels has {len(found)} labels, there are {len(self.hidden_states)} rows")
             raise damaged(self._store, error)
         return found
 
     @cached_property
     def examples(self) -> pd.DataFrame:
-        """The source's columns, a line an example."""
+        """The source's columns, one line per example."""
         path = examples_path(self._store, self.name)
         try:
             file = path if isinstance(path, Path) else BytesIO(read_bytes(path))
         except StoppedError:
             raise
-        except Exception as error:  # a remote place's libraries have errors of their own
+        except Exception as error:  # the libraries of remote places raise their own errors
             raise damaged(path, error) from error
         try:
             found = pd.read_parquet(file)
@@ -168,7 +168,7 @@ class Split:
         return self.take_sequences(self.pairs[examples].ravel(), layers)
 
     def take_sequences(self, indices: ArrayLike, layers: Sequence[int] | None = None) -> Ragged:
-        """The states of some sequences, whichever examples they are of; otherwise as :meth:`take`."""
+        """The states of some sequences, by sequence number; otherwise as :meth:`take`."""
         rows, offsets = flat_rows(self.row_offsets, self._numbers(indices, self.sequences, "sequence"))
         return Ragged(self.hidden_states.gather(rows, layers), offsets, self.row_mask[rows])
 
@@ -187,8 +187,8 @@ class Store:
     Attributes:
         path: its folder or address. manifest: everything known about it. layers: stored layer indices.
         rows: the kind of rows. digest: the short name of its identity.
-        sides: sequences an example has: 2 where pairs of texts are stored as two, else 1.
-        is_planned: it has token ids and examples, and no states yet (:func:`open_planned`).
+        sides: sequences per example: 2 where pairs of texts are stored as two, else 1.
+        is_planned: it has token ids and examples, but no states yet (:func:`open_planned`).
     """
 
     def __init__(self, path: Place, is_planned: bool = False) -> None:
@@ -238,7 +238,7 @@ class Store:
             return PlannedChunks(self.path)
         if isinstance(self.path, Path) and self._is_mapped:
             return MappedChunks(self.path, split, layout)
-        # The chunks' checksums are the content: a store made anew at the same address has other names in the cache.
+        # The name depends on the chunks' checksums, so a new store at the same address does not find the old chunks.
         recorded = self.manifest["splits"][split]["chunks"]
         name = digest_of([self.manifest["identity"], split, recorded])
         return FetchedChunks(self.path, split, layout, name, default_cache(), recorded)
@@ -266,11 +266,11 @@ def open_store(path: str | Place) -> Store:
 
 
 def open_planned(path: str | Place) -> Store:
-    """Open a store that is complete or only planned, as ``encode --parts 0/N`` leaves it: with token ids and examples,
-    and no states to be read.
+    """Open a complete store, or one that is only planned, as ``encode --parts 0/N`` leaves it: that one has token ids
+    and examples, but its states cannot be read.
 
     Raises:
-        StoreError: as :func:`open_store`, but for an unfinished store.
+        StoreError: as :func:`open_store`, except that an unfinished store is allowed.
     """
     place = place_of(path)
     with place_errors(place):

@@ -18,8 +18,8 @@ from fusionkit.store.layout import ZARR_DTYPES, StatesLayout
 class HiddenStates:
     """The states of a split, ``[rows, layers, hidden]``: sliced like a NumPy array.
 
-    ``bfloat16`` states come as their bits (uint16) here and as ``torch.bfloat16`` from :meth:`gather`; ``int8``
-    ones come multiplied by their scales, as float32.
+    ``bfloat16`` states are returned as their bits (uint16) here and as ``torch.bfloat16`` by :meth:`gather`. ``int8``
+    states are returned as float32, multiplied by their scales.
     """
 
     def __init__(self, blocks: ChunkReader, layout: StatesLayout) -> None:
@@ -37,7 +37,7 @@ class HiddenStates:
         return found
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
-        """Rows by integer, slice, mask or index array; layers and hidden by any NumPy index behind.
+        """Rows by integer, slice, mask or index array; layers and hidden by any NumPy index after it.
 
         Raises:
             IndexError: where NumPy would, and for new axes.
@@ -53,7 +53,7 @@ class HiddenStates:
             return np.asarray(taken[(slice(None), *rest)]) if rest else taken
         wanted = resolved_index(rows, len(self))
         taken = self._take(wanted.ravel(), layers)
-        # Index arrays behind are paired with this one, as NumPy pairs them.
+        # Later index arrays are paired with this one, as in NumPy.
         at = np.arange(wanted.size).reshape(wanted.shape)
         return np.asarray(taken[(at, *rest)]) if rest or at.ndim != 1 else taken
 
@@ -67,7 +67,7 @@ class HiddenStates:
         Raises:
             IndexError: there is no such row or layer.
 
-        The memory behind is layer-major, as in the store: the result is a transposed view.
+        The memory is layer-major, as in the store: the result is a transposed view.
         """
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
             raise IndexError(f"rows {rows.min()} … {rows.max()} of {len(self)}")
@@ -78,11 +78,11 @@ class HiddenStates:
         return rows // self._layout.rows_per_chunk
 
     def load(self, rows: IntArray, layers: Sequence[int], reuse: LoadedStates | None = None) -> LoadedStates:
-        """Rows ascending, each once, read into memory; as :func:`fusionkit.store.in_memory.load`."""
+        """Read rows (ascending, without repeats) into memory; as :func:`fusionkit.store.in_memory.load`."""
         return load(self._blocks, self._layout, rows, layers, reuse)
 
     def _run(self, start: int, stop: int, layers: slice) -> NDArray[Any]:
-        """Consecutive rows ``[rows, layers, hidden]``: one copy out of each chunk they touch."""
+        """Consecutive rows ``[rows, layers, hidden]``: one copy from each chunk that holds some."""
         height = self._layout.rows_per_chunk
         out = np.empty((stop - start, len(range(self.shape[1])[layers]), self.shape[2]), self.dtype)
         for chunk in self._chunks(range(start // height, -(-stop // height) if stop > start else 0)):
@@ -118,17 +118,18 @@ class HiddenStates:
         return out
 
     def _chunks(self, wanted: Sequence[int] | IntArray) -> list[int]:
-        """The chunks to be read, announced so that they may be fetched ahead."""
+        """The chunks to read; they are announced, so that they can be fetched ahead."""
         chunks = [int(chunk) for chunk in wanted]
         self._blocks.announce(chunks)
         return chunks
 
 
 def resolved_index(index: ArrayLike, length: int) -> IntArray:
-    """An integer, index array or mask over ``length`` things as int64 in ``0 … length - 1``, of the same shape.
+    """An index into ``length`` things as int64 in ``0 … length - 1``: an integer or index array of the same shape, or
+    the positions where a mask is True.
 
     Raises:
-        IndexError: out of range, a mask of another length, or no integers.
+        IndexError: out of range, a mask of another length, or not integers.
     """
     array = np.asarray(index)
     if array.dtype == bool:
@@ -151,14 +152,14 @@ def _expanded(key: Any) -> tuple[Any, ...]:
     if not any(part is Ellipsis for part in parts):
         return parts or (slice(None),)
     at = next(k for k, part in enumerate(parts) if part is Ellipsis)
-    # Three axes, and the Ellipsis itself is among the parts.
+    # There are three axes, and `parts` contains the Ellipsis too.
     return (*parts[:at], *[slice(None)] * (4 - len(parts)), *parts[at + 1 :])
 
 
 def _layers_first(rest: list[Any], count: int) -> tuple[slice, list[Any]]:
-    """The layers to read for an index behind the rows, and the index that is left to apply.
+    """The layers to read for the index after the rows, and the index that is left to apply.
 
-    A layer or a slice of layers is read alone; anything else is picked from all of them.
+    For one layer or a slice of layers only these are read; for any other index all layers are read first.
     """
     if rest and isinstance(rest[0], (int, np.integer)) and not isinstance(rest[0], bool):
         position = int(resolved_index(rest[0], count))

@@ -30,10 +30,10 @@ class Checked:
 
 
 def verify_store(path: Place) -> Iterator[Checked]:
-    """Read each chunk and each other file of a complete store, and compare.
+    """Read each chunk and each other file of a complete store, and compare its bytes with its checksum.
 
     Yields:
-        a :class:`Checked` a file, chunks first.
+        one :class:`Checked` per file, chunks first.
     """
     with place_errors(path):
         manifest = read_manifest(path)
@@ -73,7 +73,7 @@ def small_files(path: Path) -> dict[str, str]:
 
 
 def refuse_changed_files(path: Path, recorded: dict[str, str]) -> None:
-    """Raise :class:`StoreError` where a file has another hash now than :func:`small_files` recorded."""
+    """Raise :class:`StoreError` if a file's hash is not the one that :func:`small_files` recorded."""
     found = small_files(path)
     if found != recorded:
         changed = sorted(dict(found.items() ^ recorded.items()))[0]

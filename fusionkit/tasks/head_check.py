@@ -1,4 +1,4 @@
-"""Whether a head fits a task: one of the task's own, or somebody's that says so."""
+"""Whether a head fits a task: one from fusionkit's table, or one from elsewhere that declares the task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fusionkit.tasks.task import Task
 
 
 def table_heads(task: Task, alone: bool = True) -> list[str]:
-    """The heads of the table that a task can have; beside other tasks none that reads whole sequences."""
+    """The heads of the table that fit a task; beside other tasks (not ``alone``), none that reads whole sequences."""
     return [head for head in task.heads if alone or not reads_sequences(head)]
 
 
@@ -16,7 +16,7 @@ def check_head(task: Task, head: str, name: str = "") -> None:
     """Refuse a head that a task cannot have.
 
     Args:
-        name: of the task where the run has others, too.
+        name: the task's name in a run of several tasks, else empty.
 
     Raises:
         UsageError: an unknown name, a module that cannot be imported, or a head for other tasks.
@@ -39,12 +39,12 @@ def check_head(task: Task, head: str, name: str = "") -> None:
 
 
 def is_somebodys(head: str) -> bool:
-    """Whether a head is none of the table, but behind an import path or of an installed package."""
+    """Whether a head comes from an import path or an installed package, not from fusionkit's table."""
     return ":" in head or (head not in HEADS and head in REGISTRY.names())
 
 
 def check_name(text: str) -> None:
-    """Refuse a name that no head has, of whatever task; errors as :func:`check_head`."""
+    """Refuse a name that no head of any task has; errors as :func:`check_head`."""
     for head in each_head(text):
         if head not in LM_HEADS:
             head_entry(head)

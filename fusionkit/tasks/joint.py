@@ -32,7 +32,7 @@ def is_multi(text: object) -> bool:
 
 
 def check_task(text: str) -> None:
-    """Refuse what names no tasks (UsageError)."""
+    """Raise UsageError for a text that does not name tasks."""
     if not is_multi(text):
         tasks_of(text)
     elif named := text.partition(",")[2]:
@@ -41,10 +41,10 @@ def check_task(text: str) -> None:
 
 @cache
 def tasks_of(text: str) -> Mapping[str, Task]:
-    """The tasks of a run by their names; one that is alone has the name ``""``.
+    """The tasks of a run by their names; a task written without a name has the name ``""``.
 
     Raises:
-        UsageError: an unknown task, a name twice or none, or a task that a run has alone.
+        UsageError: an unknown task, a repeated or missing name, or a task that allows no others beside it (``mlm``).
     """
     text = SHORT.get(text, text)
     if "=" not in text:
@@ -68,7 +68,7 @@ def tasks_of(text: str) -> Mapping[str, Task]:
 
 
 def text_of(tasks: Mapping[str, Task]) -> str:
-    """The tasks as a spec's text, the short one where there is one."""
+    """The tasks as a spec's text, in its short form where there is one."""
     if len(tasks) == 1:
         return next(iter(tasks.values())).name
     text = ",".join(f"{name}={task.name}" for name, task in tasks.items())
@@ -76,7 +76,7 @@ def text_of(tasks: Mapping[str, Task]) -> str:
 
 
 def told_tasks(task: str, label: str) -> str:
-    """What a run learns, for a reader: its column, or of several tasks their names, ``sst2 + trec6``.
+    """What a run learns, for display: its column, or the names of several tasks, ``sst2 + trec6``.
 
     Args:
         task, label: as a spec has them.
@@ -140,7 +140,7 @@ def fitting_heads(tasks: Mapping[str, Task], head: str | None) -> str:
 
 
 def parts_of(spec: RunSpec) -> dict[str, RunSpec]:
-    """Each task of a run as a run of its own, by the task's name; a run of one task is itself, by ``""``."""
+    """The spec of each task as a run of its own, by the task's name; a run of one task has its spec under ``""``."""
     if spec.task not in SHORT and "=" not in spec.task:
         return {ALONE: spec}
     tasks = tasks_of(spec.task)

@@ -1,6 +1,6 @@
-"""Reading a column of labels: each kind as the tasks that learn it need it.
+"""Reading a column of labels, with one function for each kind of label.
 
-Examples without a label are left out, and counted aloud; an example without a number or without its tags is refused.
+Examples without a label are left out, and a note counts them; an example without a number or its tags is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fusionkit.plural import counted
 if TYPE_CHECKING:
     import pandas as pd
 
-Gold = tuple[list[Any], NDArray[np.bool_]]  # a label an example, None where there is none; which examples have one
+Gold = tuple[list[Any], NDArray[np.bool_]]  # one label per example (None if missing); which examples have one
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class LabelColumn:
 
 
 def has_label(value: Any) -> bool:
-    """False for what stands where an example has no label; an empty list is one."""
+    """False for a missing label: None, an empty string or NaN; an empty list is a label."""
     return not (
         value is None or (isinstance(value, str) and value == "") or (isinstance(value, float) and value != value)
     )
@@ -56,10 +56,10 @@ def read_labels(column: LabelColumn) -> Gold:
 
 
 def read_label_lists(column: LabelColumn) -> Gold:
-    """Any number of labels an example, each once, as text.
+    """Any number of labels per example, without repeats, as text.
 
     Raises:
-        DataError: something else than a list.
+        DataError: a value that is not a list.
     """
     values, present = column.values, _present(column)
     for example, (value, ok) in enumerate(zip(values, present, strict=True)):
@@ -96,12 +96,12 @@ def read_tags(column: LabelColumn) -> Gold:
 
 
 def read_numbers(column: LabelColumn) -> Gold:
-    """Numbers, of all examples or, where the column is absent or empty, of none.
+    """One number per example; none at all if the column is absent or empty.
 
     Raises:
-        DataError: something else than numbers, or an example without one.
+        DataError: values that are not numbers, or an example without one.
     """
-    import pandas as pd  # it takes a third of a second, and names of tasks are asked for without data
+    import pandas as pd  # importing it takes a third of a second, which listing tasks must not pay
 
     frame, split, label = column.frame, column.split, column.label
     values = np.full(len(frame), np.nan)
@@ -128,7 +128,7 @@ def read_numbers(column: LabelColumn) -> Gold:
 
 
 def _present(column: LabelColumn) -> NDArray[np.bool_]:
-    """Which examples have a label; how many lack one is noted."""
+    """Which examples have a label; a note counts those without one."""
     present = np.array([has_label(value) for value in column.values], dtype=bool)
     missing = int((~present).sum())
     if missing and present.any():
@@ -137,5 +137,5 @@ def _present(column: LabelColumn) -> NDArray[np.bool_]:
 
 
 def _text(value: Any) -> str:
-    # Numbers that met a missing value come back from Parquet as floats: 1.0 is the label 1.
+    # Integers of a column with missing values come back from Parquet as floats: 1.0 is the label 1.
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -20,7 +20,7 @@ def tag_numbers(gold: list[Any], number: Mapping[str, int]) -> Targets:
 
 
 def distinct_number(number: float) -> Iterable[str]:
-    """The value by which two numbers count as equal: fewer than two different ones cannot be learned."""
+    """The text by which numbers are compared; a task needs at least two different numbers to learn."""
     return (f"{number:g}",) if math.isfinite(number) else ()
 
 
@@ -30,7 +30,7 @@ def numbers(gold: list[Any], number: Mapping[str, int]) -> Targets:
 
 
 def class_marks(gold: list[Any], number: Mapping[str, int]) -> Targets:
-    """float32 ``[examples, classes]``, 1 where an example has a class; a class without a number has no column."""
+    """float32 ``[examples, classes]``, 1 where an example has a class; labels without a number are left out."""
     marks = np.zeros((len(gold), len(number)), dtype=np.float32)
     for example, labels in enumerate(gold):
         marks[example, [number[label] for label in labels if label in number]] = 1
@@ -49,12 +49,12 @@ KINDS = (
         "regression", "example", number_scores,
         numeric=True, read=read_numbers, classes=distinct_number, targets=numbers,
     ),
-    # Any number of labels an example, each decided alone by one threshold for all.
+    # Any number of labels per example, each decided by itself, with one threshold for all.
     Task(
         "multi-label", "example", label_set_scores,
         several=True, read=read_label_lists, classes=iter, targets=class_marks,
     ),
-    # The sub-token behind each mask, told from the fused state in its place.
+    # The sub-token behind each mask, predicted from the fused state at its position.
     Task("mlm", "row", language_model_scores),
 )  # fmt: skip
 TASKS = {task.name: task for task in KINDS}

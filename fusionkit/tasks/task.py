@@ -17,7 +17,7 @@ Targets = NDArray[np.int64] | NDArray[np.float32]
 
 
 def one_class(label: Any) -> Iterable[str]:
-    """The class of an example that has one."""
+    """The only class of an example's label."""
     return (label,)
 
 
@@ -38,7 +38,7 @@ class Task:
         needs_pair: True where examples are pairs of texts.
         numeric: True where a label is a number to predict, not a class.
         several: True where an example may have any number of classes.
-        read: a split's column → a label an example, and which examples have one.
+        read: a split's column → one label per example, and which examples have one.
         classes: an example's label → its classes; for tasks on words the classes of its words.
         targets: labels and each class's number → the targets of the loss, one for each unit.
     """
@@ -60,5 +60,5 @@ class Task:
 
     @property
     def of_lists(self) -> bool:
-        """Whether the column holds a list an example: a tag a word, or an example's classes."""
+        """Whether the column holds one list per example: one tag per word, or the example's classes."""
         return self.unit == "word" or self.several
