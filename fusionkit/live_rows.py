@@ -1,4 +1,4 @@
-"""A batch's live rows as trained heads read them: what several heads share is computed once."""
+"""A batch's live rows for trained heads: states and fusions that several heads share are computed once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fusionkit.store.layer_positions import positions_of
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """A run, by the name of its head, and how it reads a batch's rows.
+    """A run with the name of its head, and how it reads a batch's rows.
 
     Attributes:
         reading: the rows that the head reads: ``all``, the ``words`` (first sub-tokens), ``cls`` or ``last``.
@@ -35,12 +35,12 @@ class Reader:
 
     @property
     def narrows(self) -> bool:
-        """True where only the rows that the head reads are fused: no neighbour and no other head needs the rest."""
+        """True if only the rows that the head reads are fused: no neighbouring row and no other head needs the rest."""
         return not (self.shares or self.run.sees_examples)
 
 
 def readers_of(runs: Iterable[tuple[str, TrainedRun]]) -> list[Reader]:
-    """Runs by name, so ordered that those which read the same states stand one after another."""
+    """A reader for each named run, ordered so that runs that read the same states are adjacent."""
     named = list(runs)
     fusions = [run.model.fusion for _, run in named]
     readers = [Reader(name, run, _reading(run), fusions.count(run.model.fusion) > 1) for name, run in named]
@@ -58,11 +58,13 @@ class SharedRows:
     """A batch's rows of one kind, for all runs over it.
 
     Attributes:
-        states: float32 ``[n, layers, hidden]``. layers: those held, in order. picked: int64 ``[n]``, the rows' numbers
-            among all rows of the kind. offsets: int64 ``[sequences + 1]`` into them. words: the words of the examples.
-        read: by the way of reading the rows read, int64, None for all of them, and the offsets among these.
-        block, fused: the last layers and reading with their states; the last fusion that several heads share, with
-            what it gave. Only the last are kept: many heads may read many choices of layers.
+        states: float32 ``[n, layers, hidden]``. layers: those in ``states``, in order. picked: int64 ``[n]``, the rows'
+            numbers among all rows of the kind. offsets: int64 ``[sequences + 1]`` into the ``n`` rows. rows: all rows
+            of the kind. words: the rows of words of all examples, None where the input is not words.
+        read: a cache, by reading: the indices of the rows read, int64, None for all of them; and the offsets among
+            these rows.
+        block: the states of the last layers and reading, with both. fused: the output of the last fusion that several
+            heads share, with the fusion. Only the last ones are kept, because heads may read many choices of layers.
     """
 
     states: Tensor
@@ -78,7 +80,7 @@ class SharedRows:
     def scores(self, reader: Reader) -> tuple[Tensor, IntArray]:
         """A head's scores, and the examples' offsets among the rows that it read.
 
-        Over the same rows, in the same order, as the run reads over a store.
+        The rows and their order are those that the run reads from a store.
         """
         model, offsets = reader.run.model, self.offsets
         read, read_offsets = self._reads(reader.reading)
@@ -108,7 +110,7 @@ class SharedRows:
         return self.read[reading]
 
     def _of_layers(self, layers: tuple[int, ...], reading: str, read: Tensor | None) -> Tensor:
-        """``[rows, layers, hidden]`` of some layers, of the rows read."""
+        """``[rows, layers, hidden]``: the states of these layers and of the rows read."""
         if self.block is None or self.block[0] != (layers, reading):
             states = self.states if read is None else self.states[read]
             if len(layers) < len(self.layers):
@@ -120,7 +122,7 @@ class SharedRows:
 def shared_rows(
     states: tuple[Tensor, ...], layers: list[int], part: PartInput, batch: PaddedBatch, rows: Rows, words: Rows | None
 ) -> SharedRows:
-    """The rows of one kind that a batch's hidden states hold, with all layers that some run reads."""
+    """A batch's rows of one kind, with these layers."""
     at, offsets = flat_rows(rows.row_offsets, batch.examples)
     kept = rows.mask[at]
     line = np.repeat(np.arange(len(batch.examples)), np.diff(offsets))[kept]
@@ -131,7 +133,7 @@ def shared_rows(
 
 
 def in_order(found: list[SharedRows], order: IntArray) -> SharedRows:
-    """The rows of a group's sequences, from those of its batches, in this order."""
+    """Join the rows of a group's batches into one, with the sequences in this order."""
     first = found[0]
     if len(found) == 1 and np.array_equal(order, np.arange(len(first.offsets) - 1)):
         return first

@@ -4,11 +4,11 @@
     s = E t + c
 
 Symbols: ``h`` ``[d]`` the state; ``W`` ``[e, d]`` and ``b`` the transform; ``a`` the activation; ``LN`` layer norm with
-its weight and bias; ``E`` ``[V, e]`` the decoder, as a rule the encoder's own embeddings, and ``c`` its bias.
+its weight and bias; ``E`` ``[V, e]`` the decoder, usually the encoder's own embeddings, and ``c`` its bias.
 Source: Devlin et al. (2019), in the code that came with BERT. RoBERTa, DistilBERT, ALBERT, MPNet, ModernBERT and
 ELECTRA's generator have the same form.
 
-Stage one takes the head out of a checkpoint and puts it into the store, stage two reads it there.
+Stage one copies the head from a checkpoint into the store, and stage two reads it from there.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ class LmHead:
 
     @property
     def width(self) -> int:
-        """d: how wide the states are that it reads."""
+        """d: the width of the states that it reads."""
         return int(self.weights["dense.weight"].shape[1])
 
     @property
     def vocabulary(self) -> int:
-        """V: how many sub-tokens it scores."""
+        """V: the number of sub-tokens that it scores."""
         return int(self.weights["decoder.weight"].shape[0])
 
     def on(self, device: torch.device) -> LmHead:
-        """The same head on a device; what lies there already is not copied."""
+        """The same head on a device; weights that are on it already are not copied."""
         return replace(self, weights={name: weight.to(device) for name, weight in self.weights.items()})
 
     def content(self) -> bytes:

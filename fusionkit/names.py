@@ -1,7 +1,7 @@
-"""The names that stand in the tables of tasks, statistics, figures and logs.
+"""The names in the tables of tasks, statistics, figures and logs.
 
-The tables themselves load torch or SciPy, which takes seconds; help and shell completion need the names alone.
-``tests/test_names.py`` holds the two together.
+The tables themselves load torch or SciPy, which takes seconds; help and shell completion need only the names.
+``tests/test_names.py`` checks that these names are those of the tables.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 TASKS = ("classification", "pair-classification", "tagging", "regression", "multi-label", "mlm", "joint")
 INTERVALS = ("t", "bootstrap")
 TESTS = ("permutation", "bootstrap", "t")
-EVERY_LAYER = "layer:*"  # of a sweep: each stored layer alone
-OVER = ("seeds", "examples", "both")  # what intervals and p-values speak of: others of these
-BLOCKS = ("data_seed", "data")  # what is drawn anew as a whole where groups are compared
+EVERY_LAYER = "layer:*"  # in a sweep: each stored layer alone
+OVER = ("seeds", "examples", "both")  # intervals and p-values generalise to other seeds, other test examples, or both
+BLOCKS = ("data_seed", "data")  # the unit that is resampled as a whole when groups are compared
 CHOOSERS = ("validation",)
-# What a run costs, each a column of results: seconds of training alone, counts, bytes.
+# The costs of a run, each a column of results: seconds of training alone, counts, bytes.
 COSTS = (
     "seconds_alone", "trained_parameters", "kept_bytes", "peak_memory_alone", "training_flops", "prediction_flops",
 )  # fmt: skip
 CORRECTIONS = ("holm", "bonferroni", "fdr", "none")
-FLOORS = ("majority", "tfidf")  # what a head must beat, trained without an encoder
-SHOWN_SPLITS = ("test", "validation")  # whose score a table of results shows, the default first
+FLOORS = ("majority", "tfidf")  # baselines without an encoder, which a head must beat
+SHOWN_SPLITS = ("test", "validation")  # the split whose score a table of results shows; the default is first
 FIGURES = (
     "shots", "epochs", "parameters", "seconds", "cost", "score-by-epoch", "score-by-seconds",
     "loss-by-step", "loss-by-seconds", "single-layers", "layers-needed", "layer-weights", "layer-weights-by-seed",

@@ -1,7 +1,7 @@
 """Trained heads over new texts: one pass of the encoder feeds any number of finished runs.
 
-The states are live ones, in the precision that the encoder computes; the heads were trained over stored ones. The two
-differ by the rounding of the store's dtype, and so do scores.
+The heads were trained over stored states and read live ones here, in the precision of the encoder's forward pass. The
+two differ by the rounding of the store's dtype, and so do scores.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from fusionkit.tags import are_span_tags, spans_of
 from fusionkit.tasks import ALONE
 from fusionkit.tuning.trained import has_own_weights, trained_encoder
 
-LARGEST_BATCH = 8192  # sub-tokens whose layers lie side by side in float32
-Passed = tuple[str, str]  # a run by its digest, and the task whose own weights an encoder has, "" for all
+LARGEST_BATCH = 8192  # sub-tokens; all layers of a batch are held in float32 at once
+Passed = tuple[str, str]  # a run's digest, and the task that an encoder has weights for; "" for all tasks
 EXAMPLES = {"texts": "texts", "pairs": "two texts an example", "words": "a list of words an example"}
 
 
@@ -71,10 +71,10 @@ class Tags:
     """A tag for each word.
 
     Attributes:
-        words: as given. tags: one each; a word that has no sub-token, or was cut, has the tag that such words have in
-            training's scores. spans: where the tags are BIO tags, else None.
-        probabilities: of each word's tag, None for a word without a sub-token; None throughout for a CRF, which
-            decides for the best path, not for words.
+        words: as given. tags: one per word; a word that has no sub-token, or was cut, has the default tag, as in
+            training's scores. spans: if the tags are BIO tags, else None.
+        probabilities: of each word's tag, None for a word without a sub-token. For a CRF the whole list is None: it
+            decides for the best path, not for each word.
     """
 
     words: list[str]
@@ -122,13 +122,13 @@ def load(
     """Load finished runs and the encoder they share.
 
     Args:
-        runs: runs' folders or the beginning of one (``runs/3f2a``), or folders of runs: all that finished in them;
-            or folders that ``fusionkit export`` wrote, or hub ids of such (``owner/name``).
-        encoder: where the encoder is now, if no longer where it was when the store was encoded.
+        runs: each is a run's folder or the beginning of one (``runs/3f2a``), a folder of runs (all finished runs in
+            it), a folder that ``fusionkit export`` wrote, or the hub id of one (``owner/name``).
+        encoder: where the encoder is now, if it has moved since the store was encoded.
         trust_modules: modules that exported heads may import for a fusion or head that is not fusionkit's own.
-        trust_encoder: load the encoder that an exported head names also from a folder of this machine.
-        takes: ``texts``, ``pairs`` or ``words``: of runs of several tasks over stores of their own those tasks answer
-            that read this; words serve tasks of texts, too. None is what the first task reads.
+        trust_encoder: load the encoder that an exported head names even if it is a folder of this machine.
+        takes: ``texts``, ``pairs`` or ``words``. Where each task of a run has its own store, only the tasks that read
+            this kind of input answer; tasks that read texts can also read words. None is what the first task reads.
 
     Raises:
         UsageError: no such run, or runs that one pass of one encoder cannot serve.
@@ -153,7 +153,7 @@ def predictor_of(
     trust_remote_code: bool = False,
     takes: str | None = None,
 ) -> Predictor:
-    """Runs behind the encoder that they share; arguments and errors as of :func:`load`."""
+    """A predictor for these runs and the encoder that they share; arguments and errors as in :func:`load`."""
     takes = takes or kind_of(opened[0])
     trained = [answering(run, takes) if run.apart else run for run in opened]
     refuse_different([part for run in trained for part in run.parts.values()], takes)
@@ -193,10 +193,11 @@ def predictor_of(
 
 @dataclass(frozen=True)
 class EncoderPass:
-    """What one pass of an encoder feeds: all heads over the frozen one, or the heads of a run that trained its own.
+    """An encoder and the heads that read one pass of it: all heads over the frozen encoder, or heads of one run that
+    trained its own.
 
     Attributes:
-        readers: its heads. layers: by the kind of rows those that some head reads.
+        readers: its heads. layers: for each kind of rows the layers that some head reads.
     """
 
     encoder: Encoder
@@ -205,7 +206,7 @@ class EncoderPass:
 
     @classmethod
     def of(cls, encoder: Encoder, runs: Mapping[str, TrainedRun]) -> Self:
-        """Of runs by the names of their heads; all over one kind of rows share them, with every layer that is read."""
+        """The pass for runs by head name. Runs over one kind of rows share these rows and all layers read from them."""
         kinds = dict.fromkeys(run.rows for run in runs.values())
         layers = {
             rows: sorted({layer for run in runs.values() if run.rows == rows for layer in run.layers}) for rows in kinds
@@ -214,14 +215,14 @@ class EncoderPass:
 
 
 class Predictor:
-    """Heads behind one encoder, and heads of runs that trained an encoder of their own, each behind its own.
+    """Heads over one shared encoder, and heads of runs that trained an encoder of their own, each over its own.
 
     Attributes:
-        runs: by the name of their head: the column they learned, and where several learned it what tells them apart
-            (:func:`fusionkit.exported.head_names.head_names`); a run of several tasks is there for each of its columns.
-            trained: the runs as they were given. encoder: cut above the highest layer that is read, where it could be.
-            takes: ``texts``, ``pairs`` or ``words``, as the runs were trained. passes: those of
-            encoders over each text. left_out: tasks that read other input than this.
+        runs: by head name: the column that the head learned, followed, where several learned it, by how they differ
+            (:func:`fusionkit.exported.head_names.head_names`); a run of several tasks has an entry for each column.
+        trained: the runs as they were given. encoder: without the layers above the highest one that is read, where
+            they can be removed. takes: ``texts``, ``pairs`` or ``words``, as in training. passes: the encoder passes
+            over each text. left_out: names of tasks that read other input.
     """
 
     def __init__(
@@ -252,13 +253,13 @@ class Predictor:
     def predict(
         self, texts: Sequence[str] | Sequence[Sequence[str]], pairs: Sequence[str] | None = None
     ) -> list[Prediction]:
-        """What every head says about some examples, in their order.
+        """The answers of every head, one prediction per example, in order.
 
         Args:
-            texts: texts, or lists of words, as the runs were trained. pairs: the second texts of pairs.
+            texts: texts, or lists of words, as in training. pairs: the second texts of pairs.
 
         Raises:
-            UsageError: other input than the runs were trained over, or a text without any sub-token.
+            UsageError: input of another kind than in training, or a text without any sub-token.
         """
         self._refuse(texts, pairs)
         if not texts:
@@ -335,7 +336,7 @@ class Predictor:
 def _answers(
     reader: Reader, shared: SharedRows, examples: IntArray, texts: Sequence[Any], words: Rows | None
 ) -> Iterator[Answer]:
-    """One head's answers about a batch, an example each."""
+    """One head's answers for a batch, one per example."""
     run = reader.run
     scores, read_offsets = shared.scores(reader)
     classes = run.model.head.decode(scores, torch.from_numpy(read_offsets).to(scores.device)).cpu().numpy()

@@ -1,7 +1,7 @@
-"""Texts of a data set where a program would obey them.
+"""Texts from a data set made safe for terminals and spreadsheets.
 
-A terminal obeys control characters: they become escapes like ``\\x1b``. A spreadsheet computes a cell that begins
-like a formula: it gets an apostrophe in front (OWASP, *CSV Injection*).
+A terminal executes control characters: they become escapes like ``\\x1b``. A spreadsheet evaluates a cell that begins
+like a formula: it gets a leading apostrophe (OWASP, *CSV Injection*).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from typing import Any
 
 FORMULA, NUMBER = ("=", "+", "-", "@", "\t", "\r"), re.compile(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")
-# C0, DEL and C1 but for the line end; line and paragraph separators; marks that turn the direction of what follows;
-# halves of surrogate pairs, which a file's name may hold and no encoding can write.
+# C0, DEL and C1 except the line feed; line and paragraph separators; bidirectional controls; the byte order mark; lone
+# surrogates, which a file's name may hold and no encoding can write.
 CONTROL = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
@@ -23,18 +23,18 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, most: int | None = None) -> str:
-    """The text on one line, with control characters escaped, and cut to so many characters with ``…`` at the end."""
+    """The text, cut to ``most`` characters with ``…`` at the end, then on one line with control characters escaped."""
     cut = text if most is None or len(text) <= most else text[: most - 1] + "…"
     return printable(cut).replace("\n", r"\n")
 
 
 def json_escaped(text: str) -> str:
-    """JSON with the control characters escaped that its texts may hold as they are; line ends between values stay."""
+    """JSON with the control characters escaped that JSON allows unescaped in strings; line ends between values stay."""
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def spreadsheet_safe(value: Any) -> Any:
-    """A cell of a CSV file: a text that is neither a formula nor a command to a terminal; other values as they are."""
+    """A CSV cell that no spreadsheet evaluates and no terminal executes; values that are not texts stay as they are."""
     if not isinstance(value, str):
         return value
     formula = value.startswith(FORMULA) and not NUMBER.fullmatch(value)

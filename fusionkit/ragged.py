@@ -24,7 +24,7 @@ class Ragged:
     Attributes:
         hidden_states: ``[rows, layers, hidden]``, in the store's own precision.
         row_offsets: int64 ``[examples + 1]``, half-open, starting at 0.
-        row_mask: bool ``[rows]``; False where a word gave no token or was cut, its row is all zeros.
+        row_mask: bool ``[rows]``; False where a word gave no sub-token or was cut: its row is all zeros.
     """
 
     hidden_states: Tensor
@@ -36,7 +36,7 @@ class Ragged:
 
     @property
     def shape(self) -> tuple[int]:
-        """``(examples,)``: to NumPy and scikit-learn it is a column of examples, each as long as it is."""
+        """``(examples,)``: NumPy and scikit-learn see a column of examples, each with its own number of rows."""
         return (len(self),)
 
     @overload
@@ -46,7 +46,7 @@ class Ragged:
     def __getitem__(self, key: slice | Sequence[int] | NDArray[Any] | tuple[Any, ...]) -> Ragged: ...
 
     def __getitem__(self, key: Any) -> Tensor | Ragged:
-        """One example's states ``[its rows, layers, hidden]``; of a slice, a mask or index array, a Ragged of them.
+        """One example's states ``[its rows, layers, hidden]``, or, for a slice, a mask or index array, a Ragged.
 
         Raises:
             IndexError: there is no such example.
@@ -59,14 +59,14 @@ class Ragged:
 
 
 def chosen_examples(key: Any, count: int) -> IntArray:
-    """The numbers of the examples that an index stands for among ``count``: of no dimension for one example.
+    """The numbers of the examples that an index selects out of ``count``; 0-dimensional for a single example.
 
-    The index is an integer, a slice, a mask or index array; or a tuple of one of them and ``...``, as NumPy has it.
+    The index is an integer, a slice, a mask or index array, or a tuple of one of these and ``...``, as in NumPy.
     """
     if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
         key = key[0]
     if not isinstance(key, slice) and np.size(key) == 0:
-        key = np.zeros(0, dtype=np.int64)  # an empty list has no integers by itself
+        key = np.zeros(0, dtype=np.int64)  # NumPy would make an empty list floats, which cannot index
     try:
         return np.asarray(np.arange(count, dtype=np.int64)[key])
     except IndexError as error:
@@ -81,28 +81,29 @@ def offsets_of(lengths: IntArray) -> IntArray:
 
 
 def flat_rows(row_offsets: IntArray, examples: IntArray) -> tuple[IntArray, IntArray]:
-    """The rows ``[n]`` of some examples, in their order, and each one's offsets among them, ``[len(examples) + 1]``."""
+    """The rows ``[n]`` of some examples, in their order, and the offsets of these rows, ``[len(examples) + 1]``."""
     starts, lengths = row_offsets[examples], row_offsets[examples + 1] - row_offsets[examples]
     offsets = offsets_of(lengths)
-    # One arange over all pieces, shifted a piece at a time: no Python loop over examples.
+    # One arange over all pieces, plus each piece's shift: no Python loop over examples.
     shift = np.repeat(starts - offsets[:-1], lengths)
     return np.arange(offsets[-1], dtype=np.int64) + shift, offsets
 
 
 def segment_ids(offsets: Tensor, rows: int) -> Tensor:
-    """For each of so many rows the number of its example: ``[rows]`` from offsets ``[examples + 1]``.
+    """The number of each row's example, ``[rows]``, for ``rows`` rows with offsets ``[examples + 1]``.
 
-    Rows behind the last offset get the number ``examples``. The host waits for no number: a GPU can record it.
+    Rows after the last offset get the number ``examples``. There is no host synchronisation, so CUDA graphs can record
+    it.
     """
     return torch.searchsorted(offsets[1:], torch.arange(rows, device=offsets.device), right=True)
 
 
 def segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
-    """Sum over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros, and rows behind the last
-    offset count nowhere.
+    """Sum over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros, and rows after the last
+    offset are ignored.
 
-    Numbers of 16 bits are added up in 32. PyTorch's kernel for CPUs does so by itself; one that added up in bfloat16
-    would stand still where a row is below 1/256 of the sum.
+    16-bit numbers are summed in float32. PyTorch's CPU kernel does so by itself; a sum in bfloat16 would stop growing
+    where a row is below 1/256 of it.
     """
     wide = values.float() if values.element_size() == 2 else values
     total = wide.new_zeros(len(offsets), values.shape[-1]).index_add(0, segment_ids(offsets, len(wide)), wide)
@@ -115,10 +116,10 @@ def segment_mean(values: Tensor, offsets: Tensor) -> Tensor:
 
 
 def ordered_segment_mean(values: Tensor, offsets: Tensor) -> Tensor:
-    """As :func:`segment_mean` of numbers of 32 bits, and the same numbers again on any device, without gradients.
+    """Like :func:`segment_mean` for 32-bit numbers, but deterministic on every device, and without gradients.
 
-    Each example's rows are added up in their order. On a CPU ``index_add`` does so too, and in less time; on a GPU it
-    adds them up in any order.
+    Each example's rows are added in their order. On a CPU ``index_add`` does so too, and is faster; on a GPU it adds
+    them in any order.
     """
     total = segment_sum(values, offsets) if values.device.type == "cpu" else ordered_segment_sum(values, offsets)
     return total / offsets.diff().clamp(min=1).unsqueeze(-1).to(values.dtype)
@@ -130,8 +131,8 @@ def ordered_segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
 
 
 def segment_max(values: Tensor, offsets: Tensor) -> Tensor:
-    """Largest value over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros, and rows behind
-    the last offset count nowhere.
+    """Largest value over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros, and rows after
+    the last offset are ignored.
     """
     index = segment_ids(offsets, len(values)).unsqueeze(-1).expand_as(values)
     start = values.new_zeros(len(offsets), values.shape[-1])
@@ -139,14 +140,14 @@ def segment_max(values: Tensor, offsets: Tensor) -> Tensor:
 
 
 def segment_softmax(values: Tensor, offsets: Tensor) -> Tensor:
-    """Softmax over each example's rows, each column by itself: ``[rows, d]`` → ``[rows, d]``."""
+    """Softmax over each example's rows, separately for each column: ``[rows, d]`` → ``[rows, d]``."""
     ids = segment_ids(offsets, len(values))
     powers = (values - segment_max(values.detach(), offsets)[ids]).exp()
     return powers / segment_sum(powers, offsets)[ids]
 
 
 def pad(values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows side by side, ``[examples, longest, …]`` (zeros behind each end), and their bool mask."""
+    """Rows padded with zeros to ``[examples, longest, …]``, and the bool mask of real rows ``[examples, longest]``."""
     lengths = offsets.diff().unsqueeze(-1)
     mask = torch.arange(int(lengths.max()) if len(lengths) else 0, device=offsets.device) < lengths
     padded = values.new_zeros(*mask.shape, *values.shape[1:])

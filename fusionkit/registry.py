@@ -1,11 +1,11 @@
-"""Fusions and heads by name: of fusionkit's table, of an installed package, or by import path.
+"""Fusions and heads by name: from fusionkit's table, from an installed package, or by import path.
 
-    NAME            of the table, or an entry point of the registry's group in an installed package
+    NAME            a name of the table, or an entry point of the registry's group in an installed package
     MODULE:OBJECT   an import path, ``mylab.mix:MyFusion``: what Python can import, also from the working folder
-    …:OPTIONS       behind either, where it takes options; behind an import path a comma may stand in the colon's place
+    …:OPTIONS       after either, if it takes options; after an import path a comma may replace the colon
 
-A name of the table wins over an entry point, and either over a module of that name. The object of a name is imported
-when it is used, so that listing names loads nothing.
+A name of the table takes precedence over an entry point, and either over a module of that name. The object of a name is
+imported when it is used, so that listing names loads nothing.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from fusionkit.errors import UsageError, unknown_name
 
 DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 IMPORT_PATH = re.compile(rf"(?P<module>{DOTTED}):(?P<object>{DOTTED})(?:[:,](?P<options>.*))?", re.DOTALL)
-# The same for other readers of regular expressions: letters of ASCII, and nothing that would need a backslash.
+# The same for other regular expression engines: ASCII letters only, and nothing that needs a backslash.
 IMPORT_PATTERN = "[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*"
-FIRST_DIGITS = 12  # of a hash, where it is shown
+FIRST_DIGITS = 12  # of a hash that is shown
 
 
 @dataclass(frozen=True)
 class Loaded:
     """The object of an import path, and the module that defines it, which may differ from the path's module.
 
-    ``sha256`` is of that module's file as it was when it was imported; None where there is no file.
+    ``sha256`` is the hash of that module's file when it was imported; None if there is no file.
     """
 
     value: Any
@@ -48,8 +48,8 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Registry:
-    """Names of one ``kind`` of thing, fusions or heads: of fusionkit's ``table``, each an import path, and of the entry
-    points of a ``group``.
+    """The names of one ``kind``, fusion or head: those of fusionkit's ``table``, which has an import path for each, and
+    the entry points of a ``group``.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class Registry:
         return (*self.table, *sorted(name for name in _entry_points(self.group) if name not in self.table))
 
     def split(self, text: str) -> tuple[str, str | None]:
-        """A name and its options, None where no separator stands behind it; nothing is imported."""
+        """A name and its options, which are None if no separator follows the name; nothing is imported."""
         name, colon, options = text.partition(":")
         known = name in self.table or name in _entry_points(self.group)
         if not known and (found := IMPORT_PATH.fullmatch(text)):
@@ -77,7 +77,7 @@ class Registry:
         return name
 
     def is_own(self, name: str) -> bool:
-        """True for a name that is not in fusionkit's table: its code is somebody else's."""
+        """True for a name that is not in fusionkit's table: its code is not fusionkit's."""
         return name not in self.table
 
     def load(self, name: str) -> Loaded:
@@ -137,7 +137,7 @@ def _imported(name: str) -> Any:
 
 
 def _see_working_folder() -> None:
-    """A command of an installation does not look there. Last, so that nothing there takes the place of a package."""
+    """Add the working folder to the path: installed commands lack it. It goes last, so that it shadows no package."""
     if (here := os.getcwd()) not in sys.path:  # noqa: PTH109
         sys.path.append(here)
 
@@ -145,7 +145,7 @@ def _see_working_folder() -> None:
 def _sha256(module: Any) -> str | None:
     try:
         return hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
-    except (AttributeError, TypeError, OSError):  # typed in at a prompt, or in a zip
+    except (AttributeError, TypeError, OSError):  # defined at a prompt, or in a zip file
         return None
 
 

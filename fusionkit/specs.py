@@ -1,6 +1,6 @@
 """Frozen, validated descriptions of work: what is encoded, what is trained.
 
-A spec holds plain values only, does no I/O, goes to a dict and back unchanged, and has a digest: equal
+A spec holds plain values only, does no I/O, converts to a dict and back unchanged, and has a digest: equal
 digests mean the same work.
 """
 
@@ -20,8 +20,8 @@ from fusionkit.names import FLOORS
 from fusionkit.options.entry import SWEPT, WHOLE, about, check_options, documented, option, options_of
 
 ROWS = ("tokens", "words", "words-mean", "cls", "last", "mean")
-PER_SEQUENCE = ("cls", "last", "mean")  # those that are one a sequence
-MASKED = "masked-tokens"  # rows of a store for masked LM: no choice of its own, the task brings it
+PER_SEQUENCE = ("cls", "last", "mean")  # those with one row per sequence
+MASKED = "masked-tokens"  # rows of a store for masked LM: set by the task, not an option
 POOLS = ("cls", "last", "mean", "max")
 ONE_TOKEN = ("cls", "last")  # pools that read the first or the last token of a sequence alone
 PAIR_FORMS = ("one", "two")
@@ -35,19 +35,19 @@ MULTI = "multi"  # a run of several tasks, each over a store of its own
 SAMPLINGS = ("proportional", "square-root", "uniform", "round-robin", "annealed", "temperature:T")
 EPOCH_CHOICES = ("mean", "each")
 PARTS = ("fusion", "head", "both")
-ENCODER = "encoder"  # what a method that adds parts may leave as it is
+ENCODER = "encoder"  # a choice of freeze: train only the parts that a method adds
 DRAWS = ("uniform", "stratified", "nested")
-GIVEN = "ids"  # a draw that was given back
+GIVEN = "ids"  # a draw whose examples are given: those of earlier runs, or a list of ids
 SHUFFLE, WINDOW = "shuffle", "window"
 ORDERS = (SHUFFLE, WINDOW)
-MDL_BLOCKS = 10  # that a run of an online code may code: the first of eleven is told without one
-AUTO = "auto"  # the order that suits the store's size; no run has it
+MDL_BLOCKS = 10  # of an online code, each coded by a run; the first of its eleven blocks needs no run
+AUTO = "auto"  # the order is chosen by the store's size; no RunSpec has it
 FROZEN = "frozen"  # the method that trains nothing of the encoder
 FLOAT32, TF32 = "float32", "tf32"
 COMPUTE_DTYPES = (FLOAT32, TF32, "bfloat16", "float16")
-OF_TASKS = ("sampling", "steps_per_epoch", "choose_epoch")  # said of several tasks over several stores alone
+OF_TASKS = ("sampling", "steps_per_epoch", "choose_epoch")  # only for several tasks over several stores
 OF_METHODS = ("encoder_lr", "layer_decay", "encoder_dropout", "accumulate", "checkpointing", "from_layer")
-TRAINING_DTYPES = (FLOAT32, "bfloat16")  # float16 would want its losses scaled
+TRAINING_DTYPES = (FLOAT32, "bfloat16")  # float16 would need loss scaling
 
 
 def canonical_json(value: Any) -> str:
@@ -63,7 +63,7 @@ def digest_of(value: Any) -> str:
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncodeSpec:
-    """How a source becomes a store; the source itself and the machine are no part of it."""
+    """How a source becomes a store; the source itself and the machine are not part of it."""
 
     encoder: str = option("minilm", "'minilm', a folder or a hub id.")
     revision: str | None = option(None, "Revision of a hub encoder.", flag="encoder-revision")
@@ -112,7 +112,7 @@ class EncodeSpec:
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """One head trained once. An option of training is an entry here, the code that uses it, and a test."""
+    """One head trained once. A new training option needs an entry here, the code that uses it, and a test."""
 
     store: str = field(metadata=about("Digest of the store's identity."))
     mix: str | None = option(
@@ -231,13 +231,13 @@ class RunSpec:
 
     @cached_property
     def digest(self) -> str:
-        """The run's name on disk: later options count only where they were chosen, so that runs keep theirs."""
+        """The run's name on disk; ``later`` options count only if not at the default, so old runs keep their names."""
         known = options_of(type(self))
         return digest_of({k: v for k, v in self.to_dict().items() if not known[k].later or v != known[k].default})
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the encoder stays as it is, so that stored states are all that the run reads."""
+        """Whether the encoder is not trained, so that the run reads only stored states."""
         return self.method == FROZEN
 
     @property
@@ -252,7 +252,7 @@ class RunSpec:
 
     @property
     def is_floor(self) -> bool:
-        """Whether it is no head, but what a head must beat: ``fusion`` is one of :data:`fusionkit.names.FLOORS`."""
+        """Whether it is a floor, a baseline without an encoder: ``fusion`` is in :data:`fusionkit.names.FLOORS`."""
         return self.fusion in FLOORS
 
     def to_dict(self) -> dict[str, Any]:
@@ -271,19 +271,19 @@ class RunSpec:
 
 
 def is_plain(spec: Mapping[str, Any]) -> bool:
-    """Whether a run, by its spec's fields, learns the task itself: no control labels, and no block of an online code.
+    """Whether a run with these fields of a spec learns the task itself: no control labels, no block of an online code.
     Records of earlier releases have neither field.
     """
     return not spec.get("control", False) and spec.get("mdl") is None
 
 
 def untrained_name(reference: str, seed: int) -> str:
-    """The name of an encoder with random weights of this seed, as stores and results tell it."""
+    """The name of an encoder with random weights of this seed, as stores and results show it."""
     return f"{reference} (untrained {seed})"
 
 
 def parse_untrained(name: str) -> tuple[str, int | None]:
-    """An encoder's bundled name, folder or hub id, and the seed of its random weights where its name tells one."""
+    """An encoder's bundled name, folder or hub id, and the seed of its random weights, None if its name has none."""
     found = re.fullmatch(r"(.+) \(untrained ([0-9]+)\)", name)
     return (name, None) if found is None else (found[1], int(found[2]))
 
@@ -305,7 +305,7 @@ def parse_layers(text: str, count: int, option: str = "--layers") -> tuple[int, 
     """Ascending, distinct layer indices from ``all``, ``0,6,12``, ``-4:`` or ``2:5``.
 
     Args:
-        count: how many layers there are, the embedding output included. option: what the user gave the text by.
+        count: the number of layers, the embedding output included. option: the user's option, for errors.
     """
     expected = f"'all', indices like 0,3,{count - 1} or a slice like -4:, within 0…{count - 1}"
     try:

@@ -1,6 +1,6 @@
 """Tag sequences: recognising span schemes and turning IOB1 into BIO2.
 
-In IOB1 a span begins with ``I-`` unless it touches a span of its own type before it; in BIO2 each span
+In IOB1 a span begins with ``I-`` unless it directly follows a span of its own type; in BIO2 each span
 begins with ``B-``. CoNLL-2003 is distributed in IOB1.
 """
 
@@ -26,19 +26,19 @@ def is_bio2(tags: Sequence[str]) -> bool:
 
 
 def spans_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """The spans that tags mark, as conlleval counts them: type, first word, and the word behind the last."""
+    """The spans that tags mark, as conlleval counts them: type, first word, and the word after the last."""
     found: list[tuple[str, int, int]] = []
     for at, tag in enumerate(to_bio2(tags)):
         if tag.startswith("B-"):
             found.append((tag[2:], at, at + 1))
-        elif tag.startswith("I-"):  # it goes on: in BIO2 a span of its type ends here
+        elif tag.startswith("I-"):  # it continues the last span: in BIO2 an I- tag always follows a tag of its type
             kind, start, _ = found[-1]
             found[-1] = (kind, start, at + 1)
     return found
 
 
 def to_bio2(tags: Sequence[str]) -> list[str]:
-    """The same spans with each one's first tag as ``B-``."""
+    """The same spans, with ``B-`` as the first tag of each."""
     fixed, previous = [], "O"
     for tag in tags:
         opens = tag.startswith("I-") and previous[1:] != tag[1:]

@@ -1,1 +1,1 @@
-"""The command line: one short file a command, each of which parses, calls and prints."""
+"""The command line: one short file per command, which parses, calls and prints."""

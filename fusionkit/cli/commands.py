@@ -1,4 +1,4 @@
-"""``encode``, ``fit`` and ``results`` as functions: ``fusionkit fit`` trains through them, a study calls all."""
+"""``encode``, ``fit`` and ``results`` as functions: ``fusionkit fit`` uses them to train, a study uses all."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class CliCommands:
 
     Attributes:
         settings: the settings of a cluster, None for this machine. workers: processes of a sweep, None for as many as
-        are worth it. threads: CPU threads of a sweep's process. device: where encoder and heads run; each worker of a
-        cluster has its own.
-        log_to: names of logs. save_every: how often runs that train through the encoder keep their state.
+            are worth it. threads: CPU threads per process of a sweep. device: of encoder and heads; each worker of a
+            cluster has its own.
+        log_to: names of logs. save_every: how often runs that train through the encoder save their state.
     """
 
     settings: ClusterSettings | None
@@ -64,7 +64,7 @@ class CliCommands:
         encode_into(store, {**options, "trust_remote_code": self.trust_remote_code}, self.device, self.settings)
 
     def sample(self, options: Mapping[str, Any], store: Path) -> None:
-        """Encode a sample of a source; the next sample's encoder is this one where it is the same."""
+        """Encode a sample of a source; the loaded encoder is kept for the next sample."""
         options = {**options, "trust_remote_code": self.trust_remote_code}
         encode_into(store, options, self.device, self.settings, load=self._load_encoder)
 
@@ -80,8 +80,8 @@ class CliCommands:
         self.train(store, sweep, runs)
 
     def train(self, store: Stores, sweep: Sweep, runs: Path) -> list[dict[str, Any]]:
-        """Train the missing runs, with a table of the progress and with logs; the records of all of the sweep's
-        runs.
+        """Train the missing runs, with a table of the progress and with logs; returns the records of all runs of the
+        sweep.
         """
         folder, console = RunsFolder(runs), log()
         there = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
@@ -95,7 +95,7 @@ class CliCommands:
             ExitStack() as stack,
         ):
             cluster = None
-            if self.settings is not None and len(there) < len(sweep.specs):  # for nothing, no worker is asked
+            if self.settings is not None and len(there) < len(sweep.specs):  # no workers if all runs are there
                 from fusionkit.cluster import open_cluster
                 from fusionkit.cluster.executor import ClusterExecutorFactory
 
@@ -107,18 +107,18 @@ class CliCommands:
                 store, sweep.specs, folder, progress, sweep.starts, sweep.draws, self.workers, self.retry_failed,
                 cluster, self._heads, sweep.halving, self.save_every,
             )  # fmt: skip
-            logs.catch_up(records)  # what another process kept just before this one asked
+            logs.catch_up(records)  # runs that another process finished in between
             logs.close()
         return records
 
     def forecast(self, store: Stores, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
-        """The text of ``fusionkit fit --dry-run``."""
+        """The forecast of ``fusionkit fit --dry-run``."""
         return self.forecast_with_notes(store, sweep, runs, known)[0]
 
     def forecast_with_notes(
         self, store: Stores, sweep: Sweep, runs: Path, known: Measurements | None = None
     ) -> tuple[Forecast, list[str]]:
-        """The forecast, and what ``fit`` would say."""
+        """The forecast, and the notes that ``fit`` would print."""
         with self._own_threads():
             return forecast(
                 store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed,
@@ -126,7 +126,7 @@ class CliCommands:
             )  # fmt: skip
 
     def measure(self, specs: Sequence[RunSpec], cost: CostModel, known: Measurements) -> None:
-        """Train samples as a sweep's process would: with as many threads."""
+        """Train samples with as many threads as a sweep's process has."""
         with self._own_threads():
             known.sample(specs, cost)
 
@@ -147,7 +147,7 @@ class CliCommands:
 
     @contextmanager
     def _own_threads(self) -> Iterator[None]:
-        # Two threads on products this small win little, and lose much as soon as anything else runs.
+        # For products this small a second thread gains little, and loses much as soon as anything else runs.
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:

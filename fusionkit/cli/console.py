@@ -39,14 +39,14 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print the re
 
 
 class _Escaping(Console):
-    """A console on which no text can command the terminal. Rich asks for each text here, whatever it stands in."""
+    """A console on which no text can control the terminal: Rich renders every text with this method."""
 
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(printable(text), **how)
 
 
 def out() -> Console:
-    """Standard output; no markup in texts, so brackets in data stay brackets. A pipe has no width."""
+    """Standard output, without markup, so that brackets in data stay brackets. A pipe gets a fixed width."""
     return _Escaping(markup=False, highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
@@ -55,13 +55,13 @@ def log() -> Console:
 
 
 def say_at_once(line: str) -> None:
-    """A word for whoever waits at a terminal, before what takes a second or two is loaded; programs need none."""
+    """Print a line if standard error is a terminal, before imports that take a second or two."""
     if sys.stderr.isatty():
         log().print(line)
 
 
 def print_json(value: Any, indent: int | None = 1) -> None:
-    """JSON, with the control characters escaped that JSON allows in a text."""
+    """Print JSON, with the control characters escaped that JSON allows in a text."""
     click.echo(json_escaped(json.dumps(value, indent=indent, ensure_ascii=False)))
 
 
@@ -70,7 +70,7 @@ def table(title: str | None, columns: Sequence[tuple[str, str]], rows: Iterable[
     made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
     rows = list(rows)
     for (header, justify), width in zip(columns, _widths(columns, rows), strict=True):
-        # Folded, not cut: a long name is what tells a row from the others.
+        # Folded, not cut: a long name may be the only difference between rows.
         made.add_column(header, justify=justify, no_wrap=justify == "right", overflow="fold", width=width)  # type: ignore[arg-type]
     for row in rows:
         made.add_row(*row)
@@ -78,9 +78,9 @@ def table(title: str | None, columns: Sequence[tuple[str, str]], rows: Iterable[
 
 
 def _widths(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> list[int | None]:
-    """Of columns that are too wide together, widths in which no word is broken; None where there are none.
+    """Widths for columns that are too wide together, without breaking a word; None for all if they fit or cannot fit.
 
-    Rich itself narrows the widest columns, whatever their words.
+    Rich itself would narrow the widest columns and break words.
     """
     console = out()
     unbounded = console.options.update(max_width=100_000)
@@ -101,7 +101,7 @@ def _widths(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -
 
 
 def count_table(what: str, counts: Mapping[str, Mapping[str, int]], fields: Mapping[str, str]) -> Table:
-    """A table of counts, one row a ``what``; ``fields`` are the headers, by count."""
+    """A table of counts, one row per ``what``; ``fields`` are the headers, by count."""
     rows = [[name, *(f"{found[field]:,}" for field in fields)] for name, found in counts.items()]
     return table(None, [(what, "left"), *((header, "right") for header in fields.values())], rows)
 
@@ -117,7 +117,7 @@ class PlaceType(click.ParamType[Place]):
 
 
 class FolderType(PlaceType):
-    """A local folder or file, for all but stores."""
+    """A local folder or file, for everything but stores."""
 
     name = "folder"
 
@@ -136,7 +136,7 @@ PLACE, FOLDER = PlaceType(), FolderType()
 
 
 def given_store(path: Place, planned: bool = False) -> Store:
-    """The store that the user named; UsageError where it is none, StoreError where it is unfinished or damaged. With
+    """The store that the user named; UsageError if it is not a store, StoreError if it is unfinished or damaged. With
     ``planned`` it may be only planned.
     """
     from fusionkit.store import is_store
@@ -159,7 +159,7 @@ def given_share(text: str) -> Share:
     """The store, which may be only planned, and the share of it that the user named: ``de.store``, ``de.store:5%``,
     ``s3://bucket/de.store:200``.
 
-    A store whose name ends like a share (``de.store:5``) is read as that store, whole. Errors as of
+    An existing store whose name ends like a share (``de.store:5``) is read as that whole store. Errors as in
     :func:`given_store`.
     """
     from fusionkit.dataset.share import WRITTEN, Share, parse_share
@@ -188,14 +188,14 @@ def _on_sigterm(do: Callable[..., None]) -> Iterator[None]:
 
 @contextmanager
 def stop_on_sigterm() -> Iterator[Callable[[], bool]]:
-    """Note a SIGTERM, so that it can be checked between two pieces of work."""
+    """Record a SIGTERM; yields a function that says whether one came, to call between two pieces of work."""
     asked = threading.Event()
     with _on_sigterm(lambda *_: asked.set()):
         yield asked.is_set
 
 
 def stopped_by_sigterm() -> AbstractContextManager[None]:
-    """Let SIGTERM end the work where it stands, as Ctrl-C does: what is finished is on the disk."""
+    """Let SIGTERM end the work at once, as Ctrl-C does: what is finished is on the disk."""
 
     def stop(*_: object) -> None:
         raise StoppedError("stopped by SIGTERM; finished runs are kept", remedy="run the same command to go on")
@@ -224,7 +224,7 @@ class ProgressBars:
             Remaining(),
             TextColumn("{task.fields[note]}"),
             console=self._console,
-            disable=not self._console.is_terminal,  # it counts all the same
+            disable=not self._console.is_terminal,  # it still counts
         )
 
     def __enter__(self) -> Self:

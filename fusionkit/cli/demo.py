@@ -1,4 +1,4 @@
-"""``fusionkit demo``: the bundled corpus through the bundled encoder, four fusions, two tasks, five seeds."""
+"""``fusionkit demo``: the bundled corpus and encoder, four fusions, two tasks, five seeds."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def demo(keep: Path | None, as_json: bool) -> None:
 
 
 def encode_and_fit(folder: Path, encoder: Any) -> tuple[float, float, pd.DataFrame]:
-    """Seconds to encode the corpus once (rows of tokens serve both tasks) and to fit all heads, and a row a head."""
+    """Encode once (rows of tokens serve both tasks) and fit; returns the seconds of each, and a row per head."""
     import pandas as pd
     import torch
 
@@ -90,7 +90,7 @@ def encode_and_fit(folder: Path, encoder: Any) -> tuple[float, float, pd.DataFra
 
 
 def print_comparison(frame: pd.DataFrame, answers: ExampleScores) -> None:
-    """Each fusion's mean over the seeds, the paired difference to the last layer alone, and what a head costs."""
+    """Print each fusion's mean over the seeds, its paired difference to the last layer alone, and a head's cost."""
     from fusionkit.cli.tables.format_cells import rows_of, texts_of
     from fusionkit.runs.comparison.compare import compare
 
@@ -113,7 +113,7 @@ def print_comparison(frame: pd.DataFrame, answers: ExampleScores) -> None:
 
 
 def write_page(runs: Path, page: Path) -> str:
-    """Write the report; where the extra `report` is not installed, how to get one."""
+    """Write the report; returns a line with its path, or how to install the extra `report`."""
     from fusionkit.report import write_report
 
     try:

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from fusionkit.cli.console import JSON_OPTION, out, print_json
 from fusionkit.machine.resources import cores, spare_memory
 
-SET = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE")  # beside all FUSIONKIT_…
+SET = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE")  # besides all FUSIONKIT_…
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "bf16", "sve")
 DEVELOPERS = ("dev", "docs", "test")  # extras for work on fusionkit itself
 
@@ -30,7 +30,7 @@ def doctor(as_json: bool) -> None:
     for name, tell in FACTS.items():
         try:
             found[name] = tell()
-        except Exception as error:  # what is broken is what this command is asked about
+        except Exception as error:  # this command has to report what is broken
             found[name] = f"cannot be told: {type(error).__name__}: {' '.join(str(error).split())}"
         if not as_json:
             out().print(f"{name:<13} {found[name]}", soft_wrap=True)
@@ -95,7 +95,7 @@ def _hub_cache() -> str:
 
 
 def _writable(folder: Path) -> str:
-    """A folder, whether files can be made in it, and the space left there; no folder is left behind."""
+    """A folder, whether it is writable, and the free space; no folder is created."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=there):
@@ -135,7 +135,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-# In this order: those that load torch, which takes seconds, last.
+# In this order: facts that load torch, which takes seconds, come last.
 FACTS: dict[str, Callable[[], str]] = {
     "fusionkit": lambda: f"{_version('fusionkit')} in {Path(__file__).parent.parent}",
     "python": lambda: f"{platform.python_version()} ({sys.executable}), {platform.platform()}",

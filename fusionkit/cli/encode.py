@@ -98,11 +98,13 @@ def encode_into(
     shard: Shard | None = None,
     load: Callable[..., Encoder] | None = None,
 ) -> EncodeReport:
-    """Encode by this process or by a cluster; SIGTERM ends it between two parts. ``limit``: bytes of the store.
-    ``load``: in the place of :func:`fusionkit.encoder.load_encoder`.
+    """Encode by this process or by a cluster; SIGTERM ends it between two parts.
+
+    Args:
+        limit: the most bytes of the store. load: used instead of :func:`fusionkit.encoder.load_encoder`.
     """
     with ProgressBars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
-        # Workers have the GPUs; this process needs the encoder's identity and tokenizer alone.
+        # Workers have the GPUs; this process needs only the encoder's identity and tokenizer.
         own_device = device if settings is None else "cpu"
         source, columns, spec, encoder = load_inputs(bars.say, load, **{**options, "device": own_device})
         from fusionkit.encode.job import make_job
@@ -111,7 +113,7 @@ def encode_into(
         from fusionkit.encode.shard import encode_shard
 
         job, run_parts = make_job(source, columns, store, spec, encoder, bars, limit), None
-        # Workers are started last: not for a source that cannot be read or a store that is complete.
+        # Workers are started last, so not for an unreadable source or a complete store.
         if settings is not None and (overwrite or not is_finished(job)):
             from fusionkit.cluster.encode_workers import open_encode_workers
 
@@ -124,7 +126,7 @@ def encode_into(
 
 
 def given_shard(parts: str | None, overwrite: bool, on_cluster: bool) -> Shard | None:
-    """The share that ``--parts`` names; UsageError where the text is no share, or another option excludes it."""
+    """The share that ``--parts`` names; UsageError if the text is not a share, or another option excludes it."""
     if parts is None:
         return None
     if overwrite:

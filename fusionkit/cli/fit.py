@@ -93,7 +93,7 @@ def fit(
         return
     _print(records, runs, as_json)
     heads = [record for record in records if not is_floor(record)]
-    if heads and all(record["status"] == "failed" for record in heads):  # what comes next would find no head
+    if heads and all(record["status"] == "failed" for record in heads):  # a command that follows would find no head
         raise FusionkitError(
             "the run failed" if len(heads) == 1 else f"all {len(heads):,} runs failed",
             received=heads[0]["error"].splitlines()[0],
@@ -102,7 +102,7 @@ def fit(
 
 
 def _train_by_torchrun(commands: CliCommands, store: Stores, sweep: Sweep, runs: Path) -> list[dict[str, Any]] | None:
-    """One run after the other by all processes that torchrun started; None in those that help the first one."""
+    """Train one run after the other by all processes of torchrun; returns None in all but the first process."""
     from fusionkit.fit.executor.context import SweepContext
     from fusionkit.machine.devices import device_of
     from fusionkit.tuning.ranks import joined
@@ -125,7 +125,7 @@ def _train_by_torchrun(commands: CliCommands, store: Stores, sweep: Sweep, runs:
             follow(SweepContext(store, sweep.starts, draws, device=device_of(device)))
             return None
         records = replace(commands, device=device, workers=1).train(store, sweep, runs)
-        ranks.announce(None)  # after an error torchrun ends the others
+        ranks.announce(None)  # tells the others to end; after an error torchrun ends them
     return records
 
 
@@ -178,7 +178,7 @@ def print_forecast(found: Forecast, notes: list[str], as_json: bool) -> None:
 
 
 def forecast_text(found: Forecast) -> str:
-    """A few lines: finished runs, runs that are left, time and memory, and how these were found."""
+    """Lines with the finished runs, the runs that are left, time and memory, and how these were found."""
     left = found.runs - found.there
     told = f"{counted(found.runs, 'run')}: {found.there:,} there already, {left:,} to train"
     told += f" ({found.elsewhere:,} of them by another process just now)" if found.elsewhere else ""

@@ -14,7 +14,7 @@ from fusionkit.plural import counted
 if TYPE_CHECKING:
     from fusionkit.store import Store
 
-COUNTS = ("examples", "sequences", "rows", "tokens", "masked", "cut")  # of a split; sequences where a pair is two
+COUNTS = ("examples", "sequences", "rows", "tokens", "masked", "cut")  # of a split; sequences if a pair is two
 
 
 def store_summary(store: Store) -> dict[str, Any]:

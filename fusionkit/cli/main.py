@@ -1,4 +1,4 @@
-"""``fusionkit``: the group of commands, each loaded when it is called."""
+"""``fusionkit``: the group of commands, each imported when it is called."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _usual = warnings.showwarning
 
 
 def _shown(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """Notes of ours as such, without the line of code that they come from."""
+    """Print fusionkit's own warnings without the line of code that they come from."""
     if issubclass(category, SourceWarning):
         click.echo(printable(f"fusionkit: {message}"), err=True)
     else:

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from fusionkit.predict import Answer, Prediction, Predictor
 
 BLOCK = 1000  # texts read from standard input before they are predicted
-TEXT, GAP = 20, 2  # characters that a table leaves a text at least, and between columns
+TEXT, GAP = 20, 2  # the least characters for a text in a table, and those between columns
 Block = tuple[list[Any], list[str] | None]
 
 
 def runs_and_texts(given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The runs among the arguments, and the texts behind them."""
+    """Split the arguments into the runs, and the texts after them."""
     places: list[str] = []
     for at, place in enumerate(given):
         try:
             find_heads(place)
         except UsageError:
-            # A misspelt run must not pass for a text.
+            # A misspelt run must not be taken for a text.
             if not places or ("/" in place and not any(letter.isspace() for letter in place)):
                 raise
             return places, list(given[at:])
-        except OSError:  # longer than a name may be
+        except OSError:  # too long for a name
             return places, list(given[at:])
         places.append(place)
     return places, []
@@ -106,7 +106,7 @@ def print_answers(
     heads = zip(predictor.runs, *cells, strict=True)
     if (
         len(predictor.runs) > 1 and TEXT + sum(GAP + max(map(cell_len, head)) for head in heads) > out().width
-    ):  # a line for each head, its name unbroken
+    ):  # one line per head, so that names are not broken
         columns = [("text", "left"), ("head", "left"), ("answer", "left")]
         rows = [
             ["" if at else text, name, answer]

@@ -108,5 +108,5 @@ def results(
     else:
         out().print(summary_table(summary))
     for note in notes:
-        # Beside a table for people, apart from one for programs.
+        # To standard output with a table for people, to standard error with output for programs.
         (out() if kind == "table" else log()).print(note)

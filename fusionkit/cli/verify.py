@@ -74,7 +74,7 @@ def _read_all(store: Store, bars: ProgressBars) -> tuple[int, dict[str, str]]:
 
 
 def _repair(store: Store, faults: dict[str, str], bars: ProgressBars, **how: Any) -> dict[str, str]:
-    """Encode again what can be; the faults that are left."""
+    """Encode damaged chunks again; returns the faults that are left."""
     from fusionkit.encode.repair import damaged_parts
     from fusionkit.encode.repair import repair as run_repair
     from fusionkit.store import Store

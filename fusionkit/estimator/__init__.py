@@ -2,7 +2,7 @@
 ``predict`` and ``score``.
 
 ``X`` is a :class:`~fusionkit.Ragged`, a split of a store (``store["train"]``), an array ``[examples, layers, hidden]``
-with one row an example, or a plain table ``[examples, features]``, which counts as one layer. Layers are counted
+with one row per example, or a plain table ``[examples, features]``, which counts as one layer. Layers are counted
 within ``X``: the first is layer 0. With the same options, rows and labels, the weights are those of ``fusionkit fit``.
 """
 

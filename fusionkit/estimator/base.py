@@ -114,7 +114,7 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         return RunSpec(**{**given, **chosen})
 
     def _usual(self) -> dict[str, Any]:
-        """Options of a run that are not the usual ones where nothing is said."""
+        """Default options of a run that differ from those of :class:`RunSpec`."""
         return {}
 
     def _train(self, spec: RunSpec, train: TaskSplit, labels: list[str], default: str = "") -> Self:
@@ -123,7 +123,7 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         return self._keep(spec, layers, train_run(spec, data, layers, self.n_features_in_, lambda: None), labels)
 
     def _data(self, spec: RunSpec, train: TaskSplit, labels: list[str], default: str = "") -> TaskData:
-        """What a run learns from, and the share that is held out."""
+        """The training examples of a run, and the share that is held out for validation."""
         if self.patience is not None and self.validation_fraction is None:
             raise ValueError("patience needs examples to judge by: set validation_fraction too, for example to 0.1")
         stay, share = np.arange(len(train)), np.arange(0)
@@ -156,7 +156,7 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
     def _targets(self, y: Any, *, numeric: bool = False) -> NDArray[Any]:
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        # To be called before X is read: it forgets the names of X's columns.
+        # Call this before X is read: it clears the names of X's columns.
         found: NDArray[Any] = validate_data(self, X="no_validation", y=y, y_numeric=numeric)
         return found
 

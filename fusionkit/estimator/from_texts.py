@@ -1,7 +1,7 @@
 """Texts as the input of an estimator whose method trains through the encoder.
 
-The texts become a store that is only planned (sub-tokens, no states) in a temporary folder, so that training is that of
-``fusionkit fit --method``: the same order, steps and weights.
+In a temporary folder the texts become a store that is only planned (sub-tokens, no states). So training is the same as
+with ``fusionkit fit --method``: the same order, steps and weights.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class TextRun:
 
     @contextmanager
     def examples(self) -> Iterator[tuple[ArrayExamples, Store]]:
-        """The texts' sub-tokens as examples without states, and the planned store that they stand in."""
+        """The texts' sub-tokens as examples without states, and the planned store that holds them."""
         with planned(self._texts, self.encoder) as store:
             yield examples_of(store["train"]), store
 
     def train(self, spec: RunSpec, data: TaskData, store: Store) -> tuple[RunResult, TunedEncoder]:
-        """A run over such examples; its result, and the encoder with what its method trained."""
+        """Train a run over these examples; returns its result, and the encoder with what its method trained."""
         context = SweepContext(store, device=device_of(self._device))
         ((_, result),) = trainer.train(spec, context, _nobody, _nobody, data)
         if isinstance(result, DivergenceError):
@@ -61,7 +61,7 @@ class TextRun:
 
 
 def live_examples(texts: Sequence[str], encoder: Encoder) -> ArrayExamples:
-    """Examples whose states are computed by an encoder when they are asked for."""
+    """Examples whose states an encoder computes on demand."""
     with planned(texts, encoder) as store:
         split = store["train"]
         states = LiveStates(FromText(encoder, tokens_of(split)), range(encoder.layers), Batching.on("cpu"))

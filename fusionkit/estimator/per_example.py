@@ -1,4 +1,4 @@
-"""A label or a number for each example."""
+"""The estimators with a label or a number per example."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from fusionkit.specs import FROZEN, RunSpec
 
 @dataclass(eq=False, repr=False)
 class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
-    """One label an example, decided by softmax over the fused and pooled states.
+    """One label per example, decided by softmax over the fused and pooled states.
 
     Args:
         fusion: with its options, like ``dwatt:scale=yes``. fusion_layers: the layers it reads, like ``"0,3,6"``.
         head: ``classifier``, or ``bcn``, which pools by itself.
         pool: how several rows become one vector: ``cls``, ``last``, ``mean`` or ``max``; None takes the only
             row, or the mean.
-        lr, epochs, max_steps, batch_size, dropout: as :class:`~fusionkit.specs.RunSpec` has them.
+        lr, epochs, max_steps, batch_size, dropout: as in :class:`~fusionkit.specs.RunSpec`.
         optimizer, schedule, clip_norm, label_smoothing: the same. class_weight: ``balanced`` or None.
         epochs, weight_decay, warmup: None takes 10, 0 and 0, or the method's own.
-        method: what trains of the encoder, like ``full`` or ``houlsby:64`` (:mod:`fusionkit.methods`). Any but
-            ``frozen`` reads texts: X is then a list of texts, and ``encoder`` says what reads them (``minilm``, a
+        method: what is trained of the encoder, like ``full`` or ``houlsby:64`` (:mod:`fusionkit.methods`). Any but
+            ``frozen`` reads texts: X is then a list of texts, and ``encoder`` names what reads them (``minilm``, a
             folder, a hub id). encoder_lr: the rate of all that the method trains; None takes the method's own.
         device: where such a method is trained: cpu, cuda or auto.
-        validation_fraction: share of the examples that the best epoch is chosen by; None keeps the last.
+        validation_fraction: share of the examples held out to choose the best epoch; None keeps the last epoch.
         patience: epochs without a better validation score after which training stops.
         random_state: seed of the order, the weights and dropout; ``fusionkit fit``'s data and init seed.
 
     Attributes:
         classes_: the classes, in NumPy's order. n_features_in_: width of a layer. n_layers_in_: layers of X.
         layers_: those that the fusion reads. layer_weights_: mean weight of each, None where the fusion has none.
-        model_: fusion and head. n_iter_: epochs trained. best_iter_: the one that was kept, from 1.
+        model_: fusion and head. n_iter_: epochs trained. best_iter_: the epoch kept, from 1.
         loss_curve_: mean loss by epoch. validation_scores_: accuracy by epoch. spec_: the run. encoder_: the encoder
         with what a method trained.
 
@@ -82,7 +82,7 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         return self._train(spec, split, labels)
 
     def _learned(self, examples: ArrayExamples, y: Any) -> tuple[RunSpec, TaskSplit, list[str]]:
-        """The run, and what it learns from examples of these classes."""
+        """The spec of the run, the examples with their targets, and the names of the classes."""
         check_consistent_length(range(len(examples)), y)
         self.classes_, targets = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -139,19 +139,19 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class FusionRegressor(RegressorMixin, FusionEstimator):  # type: ignore[misc]
-    """One number an example, trained by the squared error on the numbers as they stand.
+    """One number per example, trained by the squared error on the unscaled numbers.
 
     Args:
-        head: ``regressor``. All others as :class:`FusionClassifier` has them.
+        head: ``regressor``. All others as in :class:`FusionClassifier`.
 
     Attributes:
-        validation_scores_: Pearson's correlation by epoch. All others as :class:`FusionClassifier` has them.
+        validation_scores_: Pearson's correlation by epoch. All others as in :class:`FusionClassifier`.
     """
 
     pool: str | None = None
 
     def fit(self, X: Given, y: ArrayLike) -> Self:  # noqa: N803
-        """Train on examples and their numbers, ``[examples]``; errors as of :meth:`FusionClassifier.fit`."""
+        """Train on examples and their numbers, ``[examples]``; errors as in :meth:`FusionClassifier.fit`."""
         numbers = self._targets(y, numeric=True).astype(np.float64)
         examples = self._examples(X, reset=True)
         check_consistent_length(range(len(examples)), numbers)

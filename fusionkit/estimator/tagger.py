@@ -1,4 +1,4 @@
-"""A tag for each row of each example."""
+"""The estimator with a tag per row of each example."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ from fusionkit.tasks import TASKS
 
 @dataclass(eq=False, repr=False)
 class FusionTagger(FusionEstimator):
-    """One tag a row: rows are words, as ``encode --rows words`` makes them. A row without a state has the default tag.
+    """One tag per row. Rows are words, as of ``encode --rows words``; a row without a state has the default tag.
 
     Args:
-        head: ``tagger``, ``linear-tagger`` or ``crf``. All others as :class:`FusionClassifier` has them.
+        head: ``tagger``, ``linear-tagger`` or ``crf``. All others as in :class:`FusionClassifier`.
 
     Attributes:
         classes_: tags that may be answered. default_: the tag given to rows without a state. validation_scores_: by
-            epoch, F1 of spans where the tags are BIO tags, else accuracy. All others as :class:`FusionClassifier` has
-            them.
+            epoch, F1 of spans where the tags are BIO tags, else accuracy. All others as in :class:`FusionClassifier`.
     """
 
     label_smoothing: float = 0.0
     class_weight: str | None = None
 
     def fit(self, X: Given, y: Any) -> Self:  # noqa: N803
-        """Train on examples and their tags: a sequence of sequences, one tag a row.
+        """Train on examples and their tags: a sequence of sequences, one tag per row.
 
         Raises:
             ValueError: the tags do not fit the rows. UsageError: an option that does not exist or fit.
@@ -51,7 +50,7 @@ class FusionTagger(FusionEstimator):
         return self._train(self._spec("tagging", examples), split, labels, self.default_)
 
     def predict(self, X: Given) -> list[list[str]]:  # noqa: N803
-        """The tags of each example, one a row."""
+        """The tags of each example, one per row."""
         split = self._to_predict(X)
         labels = self.classes_.tolist()
         data = TaskData(TASKS["tagging"], "y", None, labels, len(labels), self.default_, split, split, None)

@@ -1,4 +1,4 @@
-"""Trained heads to give away: a run as a self-contained folder, and heads found in such folders or on the hub."""
+"""Exported heads: a run written as a self-contained folder, and heads found in such folders or on the hub."""
 
 from typing import TYPE_CHECKING
 

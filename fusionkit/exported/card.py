@@ -1,7 +1,7 @@
 """The model card: a head's description, its scores, its training, its use and its limits.
 
-Names of labels, columns and data sets come from a data set's author: in Markdown every character that could mean
-something is escaped, in YAML the dumper quotes, and line breaks become spaces in both.
+Names of labels, columns and data sets come from a data set's author: in Markdown every special character is escaped, in
+YAML the dumper quotes them, and in both line breaks become spaces.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TASK_TYPES = {
     "classification": "text-classification", "pair-classification": "text-classification",
     "regression": "text-classification", "tagging": "token-classification", "multi-label": "text-classification",
 }  # fmt: skip
-# Our scores' names as the hub's metrics call themselves.
+# The hub's names of our scores.
 METRICS = {
     "micro_f1": "f1", "macro_f1": "f1", "positive_f1": "f1", "matthews": "matthews_correlation",
     "word_accuracy": "accuracy", "pearson": "pearsonr", "spearman": "spearmanr",
@@ -31,7 +31,7 @@ USE_OF = {
     "regression": "one number for each text or pair", "tagging": "one tag for each word",
     "multi-label": "any number of labels for each text",
 }  # fmt: skip
-UNTOLD = ("store", "task", "label", "fusion", "head", "pool")  # of a spec: said elsewhere in the card
+UNTOLD = ("store", "task", "label", "fusion", "head", "pool")  # fields of a spec that are elsewhere in the card
 PARAMETERS = {"fusion": "fusion_parameters", "head": "head_parameters", "encoder, frozen": "encoder_parameters"}
 USES = {
     "words": ('[["a", "room", "in", "Oslo"]]', "lists of words"),
@@ -44,7 +44,7 @@ def model_card(config: Mapping[str, Any], **front_matter: Any) -> ModelCard:
     """The card of an exported head.
 
     Args:
-        config: the head's ``config.json``. front_matter: more fields of the card's data; they win.
+        config: the head's ``config.json``. front_matter: more fields of the card's data; they override the others.
     """
     data = ModelCardData(**{**_front_matter(config), **front_matter})
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{_body(config)}")
@@ -57,7 +57,7 @@ def _front_matter(config: Mapping[str, Any]) -> dict[str, Any]:
         EvalResult(
             task_type=TASK_TYPES.get(tasks[part][1], "other") if part in tasks else "other",
             task_name=tasks[part][1] if part in tasks else spec["task"],
-            # The hub takes nothing but an id here, also for a data set that is not on it.
+            # The hub accepts only an id here, also for a data set that is not on the hub.
             dataset_type=re.sub(r"[^\w.-]+", "-", data).strip("-.") or "unnamed",
             dataset_name=data or "unnamed",
             dataset_split=split,
@@ -71,7 +71,7 @@ def _front_matter(config: Mapping[str, Any]) -> dict[str, Any]:
     ]
     return {
         "library_name": "fusionkit",
-        # One with random weights is no model of the hub's.
+        # An encoder with random weights is not a model of the hub.
         "base_model": None
         if config["encoder_kind"] != "hub" or "untrained" in config["encoding"]["encoder"]
         else config["encoder"],
@@ -84,7 +84,7 @@ def _front_matter(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tasks(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """By the name of each task its column and its kind; the one task of a run has the name ``""``."""
+    """Each task's column and kind, by the task's name; the name is ``""`` in a run of one task."""
     spec = config["spec"]
     if not others_of(dict(config)):
         return {"": (spec["label"], spec["task"])}
@@ -95,7 +95,7 @@ def _tasks(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def _of_task(score: str, tasks: Mapping[str, Any]) -> tuple[str, str]:
-    """The task that a score is of, and its name there; ``all`` for those of a run of several tasks as a whole."""
+    """The task of a score, and the score's name there; ``all`` for scores over all tasks of a run."""
     if "" in tasks:
         return "", score
     task, own = split_score(score, tasks)
@@ -184,7 +184,7 @@ On the train split, over rows of {config["rows"]}{pooled}.
 
 
 def _encoder(config: Mapping[str, Any]) -> str:
-    """What became of the encoder, and where it is."""
+    """Whether the encoder was trained, and where it is."""
     method = escaped(config["spec"].get("method", "frozen"))
     if config["encoder_kind"] == "inside":
         return f"the\nencoder in the folder encoder, which was trained with the method {method}."
@@ -195,13 +195,13 @@ def _encoder(config: Mapping[str, Any]) -> str:
 
 
 def _uses(tasks: Mapping[str, tuple[str, str]]) -> str:
-    """What a head gives, by task."""
+    """What a head returns, for each task."""
     found = [(column, USE_OF.get(task, "one answer for each")) for column, task in tasks.values()]
     return " and ".join(f"{use} ({escaped(column)})" for column, use in found)
 
 
 def _data_rows(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the head learned from; heads of earlier releases do not tell the examples' fingerprint."""
+    """The data that the head was trained on; heads of earlier releases lack the examples' fingerprint."""
     spec = config["spec"]
     drawn = f"{spec['shots']} a class, drawn by seed {spec['data_seed']}" if spec.get("shots") else "all"
     columns = ", ".join(f"{role} {name}" for role, name in config["encoding"]["columns"].items() if name)
@@ -213,7 +213,7 @@ def _data_rows(config: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _scores(config: Mapping[str, Any], tasks: Mapping[str, tuple[str, str]]) -> str:
-    """The table of scores, of several tasks one each; then the mean over seeds, where there are several."""
+    """The table of scores, one per task; then the note on means over seeds, if there are several."""
     scores, several = config["scores"], config.get("over_seeds")
     names = dict.fromkeys(name for found in scores.values() for name in found)
     groups: dict[str, list[str]] = {}
@@ -253,7 +253,7 @@ def _spread(found: Mapping[str, float] | None) -> str:
 
 
 def _code(config: Mapping[str, Any]) -> str:
-    """The note on a fusion or head that is not fusionkit's: its code is not part of the export."""
+    """The note on fusions or heads that are not fusionkit's, whose code is not part of the export."""
     if not config.get("sources"):
         return ""
     rows = [(source["name"], str(source["module"]), str(source["sha256"] or "–")) for source in config["sources"]]
@@ -284,7 +284,7 @@ def _encoder_rows(config: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _labels(config: Mapping[str, Any]) -> str:
-    """The classes of each task, where it has any."""
+    """The classes of each task that has any."""
     others, label = others_of(dict(config)), config["spec"]["label"]
     found = []
     for column, part in zip(label.split(",") if others else [label], [config, *others.values()], strict=True):
@@ -309,7 +309,7 @@ def escaped(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Text without line breaks and other control characters, those of writing direction among them."""
+    """Text without line breaks and other control characters, bidirectional ones included."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 

@@ -1,13 +1,13 @@
 """The files of an exported head.
 
-FOLDER/config.json        what it is: ``format``, ``format_version``, and of the run's record what its use needs:
+FOLDER/config.json        ``format``, ``format_version``, and the part of the run's record that its use needs:
                           spec, labels, layers, rows, the encoder by name and hashes, scores
 FOLDER/model.safetensors  fusion and head
-FOLDER/delta.safetensors  what a method trained of the encoder, where the run has one
-FOLDER/encoder/           the whole encoder with it, as transformers loads it: instead, where it was asked for
+FOLDER/delta.safetensors  what a method trained of the encoder, if the run has one
+FOLDER/encoder/           on request, instead of the delta: the whole encoder with it, as transformers loads it
 FOLDER/README.md          the model card
 
-No other file is read. Where the encoder was a folder, its name alone is kept: a path of one machine is useless on
+No other file is read. If the encoder was a folder, only the folder's name is kept: a path of one machine is useless on
 another, and private.
 """
 
@@ -33,26 +33,26 @@ CONFIG, WEIGHTS, CARD = CONFIG_NAME, SAFETENSORS_SINGLE_FILE, "README.md"
 FORMAT, VERSION = "fusionkit-head", 3
 ENCODER, INSIDE = "encoder", "inside"  # a whole encoder in the folder
 BUNDLED = "minilm"
-# Of a run's record: the training examples' ids, the loss by epoch and this machine's time stay at home.
+# Not exported from a run's record: the training examples' ids, the loss by epoch and this machine's times.
 LEFT_OUT = ("draw", "curve", "seconds", "epoch_seconds", "error", "status", *COSTS)
 AGAIN = "export the run again, or download the head again"
 ENCODER_KINDS = ("bundled", "hub", "folder", INSIDE)
 
 
 def config_of(record: dict[str, Any], **beside: dict[str, Any] | None) -> dict[str, Any]:
-    """The content of ``config.json``, made from a run's record and what is known of the runs ``beside``: the scores
-    ``over_seeds`` and those of the ``floors``.
+    """The content of ``config.json``, made from a run's record and from the runs beside it: the scores ``over_seeds``
+    and those of the ``floors``.
     """
     name, revision = record["encoder"], record["encoding"]["encoder"].get("revision")
     reference, seed = parse_untrained(name)
-    # A hub id is loaded by its commit, so that it always has one.
+    # A hub id is loaded by its commit, so it always has a revision.
     kind = "bundled" if reference == BUNDLED else "hub" if revision is not None else "folder"
     kept = {key: value for key, value in record.items() if key not in LEFT_OUT}
     shown = name
     if kind == "folder":
         shown = Path(reference).expanduser().resolve().name
         shown = shown if seed is None else untrained_name(shown, seed)
-    # A head of one task is what it was in the first format, and one of a frozen encoder what it was in the second.
+    # Heads over a frozen encoder keep the first format with one task, and the second with several.
     version = VERSION if record.get("delta_sha256") else 2 if record.get("others") else 1
     found = {"format": FORMAT, "format_version": version, **kept, "encoder": shown, "encoder_kind": kind}
     return found | {name: value for name, value in beside.items() if value is not None}
@@ -70,10 +70,10 @@ def open_folder(folder: Path, trusted: Iterable[str] = ()) -> tuple[TrainedRun, 
     """The head in a folder, with its ``config.json``.
 
     Args:
-        trusted: modules that may be imported for it, beside fusionkit's own.
+        trusted: modules that may be imported for it, besides fusionkit's own.
 
     Raises:
-        UsageError: the folder holds something else, or wants code that is not trusted.
+        UsageError: the folder holds something else, or needs code that is not trusted.
         StoreError: it is damaged, or of a newer format.
     """
     from fusionkit.fit.model.checkpoint import damaged, run_of  # loads torch

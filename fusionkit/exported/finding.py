@@ -1,4 +1,4 @@
-"""Heads wherever they are: finished runs, exported folders, repositories on the hub, brought into the hub's cache."""
+"""Finding heads: finished runs, exported folders, and hub repositories, downloaded into the hub's cache."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def find_heads(place: str | Path) -> list[Path]:
     """The folders of the heads that a user means: runs as :func:`find_run` finds them, else an exported head.
 
     Args:
-        place: a run, a folder of runs, the beginning of a run, an exported folder, or a hub id (``owner/name``, where
-            there is no folder ``owner`` here): its files are downloaded.
+        place: a run, a folder of runs, the beginning of a run, an exported folder, or a hub id (``owner/name``, if
+            there is no folder ``owner`` here), whose files are downloaded.
 
     Raises:
         UsageError: there is no such head. FusionkitError: the hub cannot be reached.
@@ -44,15 +44,15 @@ def open_heads(
     trusted: Iterable[str] = (),
     trust_encoder: bool = False,
 ) -> list[TrainedRun]:
-    """Load every head that is meant, each once, in the order given.
+    """Load the heads at these places, each once, in the order given.
 
     Args:
-        encoder: the encoder's place, where the user gave it. trusted: modules whose code exported heads may run.
+        encoder: the encoder's place, if the user gave one. trusted: modules whose code exported heads may run.
         trust_encoder: an exported head may name a folder of this machine as its encoder.
 
     Raises:
-        UsageError: there is no such head, or its encoder is a local folder, and neither ``encoder`` is given nor that
-            trusted.
+        UsageError: there is no such head, or its encoder is a local folder that is not trusted, and no ``encoder`` is
+            given.
         StoreError: a head is damaged.
     """
     from fusionkit.fit.model.checkpoint import open_run  # loads torch
@@ -69,8 +69,8 @@ def open_heads(
 
 
 def _refuse_local(folder: Path, run: TrainedRun, kind: str, trusted: bool) -> None:
-    """Refuse an encoder in a folder of this machine, outside the head's own, which is not trusted: whoever wrote the
-    head would choose what is read here.
+    """Refuse an untrusted encoder in a folder of this machine outside the head's own folder: otherwise the author of
+    the head would choose which local files are read.
     """
     place = Path(run.encoder).expanduser()
     inside = kind == INSIDE and place.resolve().is_relative_to(folder)
@@ -87,12 +87,12 @@ def _refuse_local(folder: Path, run: TrainedRun, kind: str, trusted: bool) -> No
 
 
 def is_hub_id(place: str) -> bool:
-    """True for what can only be a hub id: ``owner/name``, where the working folder has no folder ``owner``."""
+    """True for a text that can only be a hub id: ``owner/name``, with no folder ``owner`` in the working folder."""
     return HUB_ID.fullmatch(place) is not None and not Path(place).parent.exists()
 
 
 def fetched(repo_id: str, **options: Any) -> Path:
-    """The folder in the hub's cache that holds a head's files, downloaded where they are not there yet.
+    """The folder in the hub's cache with a head's files, which are downloaded if they are not there yet.
 
     Args:
         options: of :func:`huggingface_hub.snapshot_download`.

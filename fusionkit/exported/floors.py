@@ -1,4 +1,4 @@
-"""The floors beside a run, for the card of its head: what no encoder at all reaches on the same draw."""
+"""The floors beside a run, for its head's card: scores reached on the same draw without an encoder."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fusionkit.runs.folder import RunsFolder, is_floor
 
 
 def floors_beside(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The scores of the floors of this run's draw, by name; None where there is none.
+    """The scores of the floors on this run's draw, by name; None if there are none.
 
     Args:
-        folder: of the run; others lie beside it. A damaged record among them is left out.
+        folder: of the run; other runs are beside it. A damaged record among them is left out.
     """
     found = {}
     for path in RunsFolder(folder.parent).record_files():

@@ -1,4 +1,4 @@
-"""A trained head as the model hub knows models, and a run written out as such a head in a folder of its own."""
+"""A trained head with the model hub's interface, and the export of a run as such a head into a folder."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from fusionkit.runs.folder import DELTA, RECORD, RunsFolder
 if TYPE_CHECKING:
     from fusionkit.encoder import Encoder
 
-BEFORE = "before"  # ends the name of an export that is being replaced
+BEFORE = "before"  # the end of the name of an export that is being replaced
 REMEDY = "free some space and run the same command again"
 
 
 class FusedHead(ModelHubMixin):
-    """One trained fusion with its head, and what its encoder must be: all of it but the encoder.
+    """One trained fusion with its head, and the identity of its encoder, without the encoder itself.
 
-    ``fusionkit.load(FOLDER)`` puts it behind its encoder.
+    ``fusionkit.load(FOLDER)`` loads it together with its encoder.
 
     Attributes:
-        run: a trained head with its labels, layers and encoder. config: what ``config.json`` says.
+        run: a trained head with its labels, layers and encoder's name. config: the content of ``config.json``.
 
     Example:
         >>> head = FusedHead.from_run("runs/3f2a")               # doctest: +SKIP
@@ -59,7 +59,7 @@ class FusedHead(ModelHubMixin):
         ['B-city', 'I-city', 'O']
     """
 
-    # Not None: the mixin would else write down the constructor's arguments, weights and all, as the config.
+    # Not None: otherwise the mixin would save the constructor's arguments, weights included, as the config.
     _hub_mixin_config = {}  # noqa: RUF012
 
     def __init__(self, run: TrainedRun, config: dict[str, Any]) -> None:
@@ -87,13 +87,13 @@ class FusedHead(ModelHubMixin):
         return cls(open_run(folder), config_of(record, **beside))
 
     def with_encoder(self, encoder: str | None = None) -> Self:
-        """The same head, which is saved with its whole encoder, what was trained of it included.
+        """The same head, to be saved with its whole encoder, including what was trained of it.
 
         Args:
-            encoder: where the encoder is now, if no longer where it was.
+            encoder: where the encoder is now, if it has moved.
 
         Raises:
-            UsageError: its method cannot be part of the encoder's weights. EncoderError: the encoder is not to be had.
+            UsageError: its method cannot be part of the encoder's weights. EncoderError: the encoder cannot be loaded.
         """
         from fusionkit.tuning.trained import whole_encoder  # loads transformers
 
@@ -103,12 +103,12 @@ class FusedHead(ModelHubMixin):
 
     @property
     def model(self) -> FusedModel | JointModel:
-        """Fusion, pool and head, in evaluation mode; for a run of several tasks with all its heads."""
+        """Fusion, pool and head, in evaluation mode; for a run of several tasks all its heads."""
         return self.run.whole
 
     @property
     def labels(self) -> list[str]:
-        """Class names in the order of the scores; empty for a regression, the first task's of a run of several."""
+        """Class names in the order of the scores; empty for a regression; of several tasks the first's."""
         return self.run.labels
 
     @classmethod
@@ -130,7 +130,7 @@ class FusedHead(ModelHubMixin):
             trust_modules: modules that may be imported for a fusion or head that is not fusionkit's own.
 
         Raises:
-            UsageError: there is no such folder or repository, it holds no head, or wants code that is not trusted.
+            UsageError: there is no such folder or repository, it holds no head, or needs code that is not trusted.
             StoreError: it is damaged, or of a newer format. FusionkitError: the hub cannot be reached.
         """
         if model_kwargs:
@@ -148,7 +148,7 @@ class FusedHead(ModelHubMixin):
         return cls(*open_folder(folder, trust_modules))
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
-        """Write config, weights and model card; those of an export that is there are replaced.
+        """Write config, weights and model card, replacing those of an export that is already there.
 
         Args:
             options: the mixin's: ``model_card_kwargs`` (more of the card's front matter, such as ``license``),
@@ -160,7 +160,7 @@ class FusedHead(ModelHubMixin):
         folder = Path(save_directory)
         with disk_errors(folder):
             if is_export(folder):
-                # The mixin leaves a card that is there: it would tell another head's scores.
+                # The mixin keeps an existing card, which would show another head's scores.
                 (folder / CARD).unlink(missing_ok=True)
             return super().save_pretrained(folder, **options)
 
@@ -170,7 +170,7 @@ class FusedHead(ModelHubMixin):
         config = {**self.config, "weights_sha256": hashlib.sha256(content).hexdigest()}
         write_durably(save_directory / WEIGHTS, content)
         if self._encoder is not None:
-            self.config = config = _saved_whole(self._encoder, config, save_directory / ENCODER)  # the card tells it
+            self.config = config = _saved_whole(self._encoder, config, save_directory / ENCODER)  # the card reads it
         elif self.run.delta is not None:
             from fusionkit.tuning.trained import delta_bytes
 
@@ -178,12 +178,12 @@ class FusedHead(ModelHubMixin):
         write_json(save_directory / CONFIG, config)
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
-        """The card that is written; ``kwargs`` are more of its front matter, such as ``license="mit"``."""
+        """The card that is written; ``kwargs`` are further front matter, such as ``license="mit"``."""
         return model_card(self.config, **kwargs)
 
 
 def _saved_whole(encoder: Encoder, config: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Save an encoder as transformers does, and the config of a head whose encoder that is."""
+    """Save an encoder as transformers does; returns the config of a head over the saved encoder."""
     from fusionkit.encoder import load_encoder
 
     encoder.model.save_pretrained(folder)
@@ -196,8 +196,8 @@ def _saved_whole(encoder: Encoder, config: dict[str, Any], folder: Path) -> dict
 
 
 def _recover(folder: Path) -> None:
-    """Put back the export that a process had moved aside when it was killed; remove it where the new one is there."""
-    with contextlib.suppress(OSError):  # there is no such folder yet; or another process is at the same
+    """Restore the export that a killed process had moved aside, or remove it if the new export is there."""
+    with contextlib.suppress(OSError):  # there is no such folder yet; or another process does the same
         for left in folder.parent.iterdir():
             if left.name.startswith(f".{folder.name}.") and left.name.endswith(f".{BEFORE}"):
                 shutil.rmtree(left) if folder.exists() else left.replace(folder)
@@ -215,9 +215,9 @@ def export_run(
     which is then renamed.
 
     Args:
-        run: its folder, or the beginning of it; with ``best`` a folder of runs of one task.
+        run: the run's folder or the beginning of it; with ``best`` a folder of runs of one task.
         to: a new place or an empty folder.
-        overwrite: replace the export that is there; it replaces nothing but another export. best: take the
+        overwrite: replace the export that is there; nothing but an export is replaced. best: take the
             run that :func:`fusionkit.runs.choice.best_run` chooses by validation. with_encoder: write the whole encoder
             too, as a model that transformers loads, with what was trained of it.
 
@@ -260,14 +260,14 @@ def export_run(
 
 
 def export_best_of_each(runs: str | Path, to: str | Path, **how: Any) -> dict[str, FusedHead]:
-    """Of each task in a folder of runs the best head by validation, in a folder of ``to`` with the task's name.
+    """Export the best head by validation of each task in a folder of runs, into a subfolder of ``to`` per task.
 
     Args:
-        how: ``overwrite`` and ``with_encoder``, as of :func:`export_run`.
+        how: ``overwrite`` and ``with_encoder``, as in :func:`export_run`.
 
     Returns:
-        by the name of its folder each head. Errors as of :func:`export_run`, before anything is written where they can
-        be known.
+        each head by the name of its subfolder. Errors as in :func:`export_run`, raised before anything is written where
+        possible.
     """
     folder = RunsFolder(Path(runs).expanduser())
     chosen = best_of_each_task(folder.frame())

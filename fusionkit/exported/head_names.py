@@ -1,4 +1,4 @@
-"""Names of heads that stand side by side, for headers and as keys of answers."""
+"""Names of heads that are shown together, for headers and as keys of answers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OPTIONS = (*(name for name in options_of(RunSpec) if name not in (*UNTOLD, *SEED
 
 
 def head_names(runs: Sequence[TrainedRun]) -> list[str]:
-    """A name for each head, no two alike: the column that it learned, or its task's where each has its own data. Where
-    several learned one, method and fusion follow, then each option that tells some of them apart:
-    ``intent/attention``, ``intent/attention/lr=0.0005``, ``intent/full/last``. The beginning of the run's digest
-    follows where nothing else tells two apart.
+    """A unique name for each head: the column that it learned, or the task's name where each task has its own data. If
+    several heads share it, method and fusion follow, then each option that distinguishes some of them:
+    ``intent/attention``, ``intent/attention/lr=0.0005``, ``intent/full/last``. If names are still equal, the beginning
+    of the run's digest follows.
     """
     names = [run.name if run.apart else run.spec.label for run in runs]
     for label in [label for label, count in Counter(names).items() if count > 1]:
@@ -31,7 +31,7 @@ def head_names(runs: Sequence[TrainedRun]) -> list[str]:
 
 
 def _told_apart(runs: Sequence[TrainedRun]) -> list[str]:
-    """Method and fusion of each, and the options that tell apart what those before do not."""
+    """Method and fusion of each run, then each option that distinguishes runs that are alike so far."""
     columns = [[_method(run) for run in runs]]
     for texts in _facts(runs):
         if len({*zip(*columns, texts, strict=True)}) > len({*zip(*columns, strict=True)}):

@@ -1,4 +1,4 @@
-"""Heads that one pass of one encoder serves: what they read, and which of them agree in it."""
+"""Heads that share one pass of one encoder: the kind of their input, and a check that it is the same."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def kind_of(run: TrainedRun) -> str:
 
 
 def pair_as(run: TrainedRun) -> str:
-    """The sequences of a pair: ``one`` or ``two``."""
-    return str(run.encoding.get("pair_as", "one"))  # runs of earlier releases do not tell
+    """The number of sequences of a pair: ``one`` or ``two``."""
+    return str(run.encoding.get("pair_as", "one"))  # runs of earlier releases lack it
 
 
 def answering(run: TrainedRun, takes: str) -> TrainedRun:
-    """The tasks of a run that can answer about this input; UsageError where none can."""
+    """The run with only the tasks that can read this kind of input; UsageError if none can."""
     kinds = {"words": ("words", "texts")}.get(takes, (takes,))
     parts = {name: part for name, part in run.parts.items() if kind_of(part) in kinds}
     if not parts:
@@ -34,7 +34,7 @@ def answering(run: TrainedRun, takes: str) -> TrainedRun:
 
 
 def refuse_different(runs: list[TrainedRun], takes: str) -> None:
-    """One pass serves runs over different rows, but not over different encoders or sub-tokens: UsageError."""
+    """Raise UsageError for runs of different encoders or sub-tokens; one pass can serve runs over different rows."""
     fields = ("weights", "tokenizer", "compute_dtype", "max_length", "input")
     known = []
     for run in runs:

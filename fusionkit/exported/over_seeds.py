@@ -1,4 +1,4 @@
-"""The scores of a run's setting over all of its seeds, for the card of the one that is exported."""
+"""The scores of a run's setting over all of its seeds, for the card of the exported run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ OF_SEEDS = (*SEEDS, *OF_A_SEED)
 
 def over_seeds(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | None:
     """Mean, standard deviation and Student's 95 % interval of each score over the finished runs beside this one that
-    differ from it in their seeds alone; None where there is no other.
+    differ from it only in their seeds; None if there is no other.
 
     Args:
-        folder: of the run; others lie beside it. A damaged record among them is left out.
+        folder: of the run; other runs are beside it. A damaged record among them is left out.
 
     Returns:
-        ``runs``, and ``scores``: by split and score that all of them have ``mean``, ``std``, ``low`` and ``high``.
+        ``runs``, their number, and ``scores``: by split and score, for scores that all runs have, ``mean``, ``std``,
+        ``low`` and ``high``.
     """
     found = []
     for path in RunsFolder(folder.parent).record_files():

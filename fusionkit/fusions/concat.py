@@ -27,7 +27,7 @@ class Concat(nn.Module):
 
     @staticmethod
     def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """Layers 1 … L; of an encoder that is embeddings alone, those."""
+        """Layers 1 … L; for an encoder with embeddings only, the embeddings."""
         return chosen or tuple(range(1, last + 1)) or (0,)
 
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
@@ -36,5 +36,5 @@ class Concat(nn.Module):
         return side_by_side if self.project is None else self.project(side_by_side)
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """Every layer has a matrix of its own, not a weight: none to show."""
+        """None: each layer has a matrix, not a weight."""
         return None

@@ -33,5 +33,5 @@ class ConcatAffine(nn.Module):
         return fused
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """Every layer has a matrix of its own, not a weight: none to show."""
+        """None: each layer has a matrix, not a weight."""
         return None

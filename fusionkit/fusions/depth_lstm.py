@@ -37,5 +37,5 @@ class DepthLstm(nn.Module):
         return h
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """The LSTM has gates and no weights of layers: none to show."""
+        """None: the LSTM has gates, not layer weights."""
         return None

@@ -1,11 +1,11 @@
 """A weight for each layer and each number of it: ``Σ_j softmax_j(W)_j ⊙ z_j``.
 
-Symbols: ``z_j`` the states of layer j at one token, ``d`` their width, ``W_j`` a learned vector of d a layer; the
-softmax runs over the layers, for each of the d numbers alone.
+Symbols: ``z_j`` the states of layer j at one token, ``d`` their width, ``W_j`` a learned vector of d numbers per
+layer; the softmax runs over the layers, separately for each of the d numbers.
 Source: "fine-grained layer attention" in Liu et al. (2021), over layers 0…L; one of the mixes that ElNokrashy et
 al. (2024) compare with.
 
-Options: ``softmax=no`` takes ``W_j`` itself for the weights, ``Σ_j W_j ⊙ z_j``, as ElNokrashy et al. (2024, section 7)
+Options: ``softmax=no`` uses ``W_j`` itself as the weights, ``Σ_j W_j ⊙ z_j``, as ElNokrashy et al. (2024, section 7)
 describe the mix; each weight starts at 1 / layers. Such weights may be negative and sum to any number: none are shown.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 class ElementWise(nn.Module):
     """A scalar mix for each number of the state. Parameters: layers · hidden.
 
-    Starts as the plain mean of the layers: ``W`` = 0, without the softmax 1 / layers.
+    Starts as the plain mean of the layers: ``W`` = 0, or 1 / layers without the softmax.
     """
 
     is_affine = True

@@ -1,13 +1,13 @@
 """Attention between the rows of each example: ``y_i = Σ_t softmax_t(q_i · k_t / √h) v_t``, t over the rows of i's
 example.
 
-Examples lie side by side, a line for each head of each. Attention costs the square of a line's length, so on a CPU
+Rows are padded into *lines*, one line per example and head. Attention costs the square of a line's length, so on a CPU
 examples are grouped by length, and the lines of a group are as long as its longest example; on a GPU there is one
-group. Behind an example's end its last row stands again, which attention does not see.
+group. The padding repeats an example's last row and is masked.
 
-One autograd function does it all, for one run or for all runs of a stack, whose lines lie one run after the other.
+One autograd function does it all, for one run or for all runs of a stack, whose lines follow one another run by run.
 PyTorch's own attention cannot be stacked by ``torch.func.vmap`` on a CPU, and is no faster over lines this short: 1.7
-ms beside 1.4 for 32 examples of 30 rows, forward and backward (four heads of 12; in bfloat16 21.6 beside 2.3).
+ms, against 1.4 here, for 32 examples of 30 rows, forward and backward (four heads of 12; in bfloat16 21.6 against 2.3).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from torch import Tensor
 from fusionkit.ragged import IntArray, segment_ids
 
 SHORT = 16  # rows; shorter lines are not worth a group of their own
-LIKE = 1.5  # times as long as the shortest line of a group its longest may be
+LIKE = 1.5  # how many times as long as its shortest line a group's longest may be
 
 
 class Lines:
     """Where the rows of some examples lie in lines.
 
     Args:
-        offsets: int64 ``[examples + 1]``, of the examples in the rows; there is a row. heads: of a row.
-        longest: no example has more rows. With it and ``rows``, the number of all rows, a GPU lays them out without
-            the host, in lines of that length; rows behind the last example belong to none and get no gradient.
+        offsets: int64 ``[examples + 1]``, of the examples in the rows; there is at least one row. heads: per row.
+        longest: an upper bound of an example's rows. rows: the number of all rows. With both, a GPU computes the
+            layout without the host, in lines of that length; rows after the last example get no gradient.
     """
 
     def __init__(self, offsets: Tensor, heads: int, longest: int | None = None, rows: int | None = None) -> None:
@@ -45,16 +45,16 @@ class Lines:
         self._layouts: dict[int, Layout] = {}
 
     def of(self, runs: int) -> Layout:
-        """The places of so many runs, whose rows come one run after the other."""
+        """The layout for this number of runs, whose rows follow one another run by run."""
         if runs not in self._layouts:
             self._layouts[runs] = self._by_length(runs) if self._on_host else self._of_one_length(runs)
         return self._layouts[runs]
 
     @cached_property
     def _groups(self) -> tuple[list[IntArray], list[Any]]:
-        """Examples of like length by their lines: the row at each place ``[lines, longest]``, and whether it is seen.
+        """For each group of examples: the row at each place, ``[lines, longest]``, and whether the row is not padding.
 
-        Rows are counted a head each.
+        Rows are numbered per head: row · heads + head.
         """
         bounds = self._offsets.numpy()
         lengths = np.diff(bounds)
@@ -69,7 +69,7 @@ class Lines:
         return places, seen
 
     def _by_length(self, runs: int) -> Layout:
-        """Laid out by the host, a group for each of few lengths."""
+        """The layout computed by the host, in groups of examples of similar length."""
         size = self._rows * self.heads
         starts = size * np.arange(runs)[:, None, None]
         places = [(starts + each).reshape(-1, each.shape[1]) for each in self._groups[0]]  # [runs · lines, longest]
@@ -81,7 +81,7 @@ class Lines:
         return Layout(laid_at, laid_own, laid_kept, of_groups)
 
     def _of_one_length(self, runs: int) -> Layout:
-        """Laid out where the offsets are: all shapes are known beforehand, and no number is waited for."""
+        """The layout computed on the offsets' device, in one group; all shapes are known beforehand: no host sync."""
         starts, heads, longest = self._offsets, self.heads, max(self._longest, 1)
         count, device = len(starts) - 1, starts.device
         steps, lanes = torch.arange(longest, device=device), torch.arange(heads, device=device)
@@ -105,13 +105,13 @@ class Layout:
     """The lines of all runs, on the device of the rows.
 
     Args:
-        seen: of each group bool ``[lines, longest]``, whether a place is a row of the line's example.
+        seen: for each group bool ``[lines, longest]``, False for padding.
 
     Attributes:
         places: int64 ``[places]``, the row at each place, group by group, line by line. own: int64 ``[rows]``, the
-            place of each row. kept: bool ``[places, 1]``, whether a place is a row's own. hidden: of each group
-            ``[lines, 1, longest]``, what is added to scores: −∞ where a place is behind the end of its example.
-            real: bool ``[rows, 1]``, whether a row is an example's; None where all are.
+            place of each row. kept: bool ``[places, 1]``, False for padding. hidden: for each group
+            ``[lines, 1, longest]``, the mask that is added to scores: −∞ for padding.
+            real: bool ``[rows, 1]``, whether a row belongs to an example; None if all do.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Layout:
             self.hidden.append(hidden.unsqueeze(1))
 
     def groups(self, laid: Tensor) -> list[Tensor]:
-        """``[places, h]`` → of each group ``[lines, longest, h]``."""
+        """``[places, h]`` → for each group ``[lines, longest, h]``."""
         found, start = list[Tensor](), 0
         for lines, longest in self._shapes:
             found.append(laid[start : start + lines * longest].view(lines, longest, -1))
@@ -182,7 +182,7 @@ class _Attention(torch.autograd.Function):
             return None, None, None, None
         laid_q, laid_k, laid_v, *weights = ctx.saved_tensors
         layout, h = ctx.lines.of(1 if given.dim() == 2 else len(given)), laid_q.shape[1]
-        # What stands behind the end of an example has no effect, and gets no gradient.
+        # Padding has no effect, and gets no gradient.
         at_places = _exact(given).reshape(-1, h).index_select(0, layout.places) * layout.kept
         to_q, to_k, to_v = list[Tensor](), list[Tensor](), list[Tensor]()
         for y, q, k, v, weight in zip(*map(layout.groups, (at_places, laid_q, laid_k, laid_v)), weights, strict=True):
@@ -192,19 +192,19 @@ class _Attention(torch.autograd.Function):
             to_k.append((to_scores.mT @ q).flatten(0, 1))
             to_v.append((weight.mT @ y).flatten(0, 1))
         found = [torch.cat(each).index_select(0, layout.own) for each in (to_q, to_k, to_v)]  # [rows · heads, h] each
-        if layout.real is not None:  # rows of no example have a place of others
+        if layout.real is not None:  # rows of no example share the places of other rows
             found = [each * layout.real for each in found]
         found[0].mul_(1 / math.sqrt(h))
         return *(each.view_as(given).to(given.dtype) for each in found), None
 
 
 def _exact(rows: Tensor) -> Tensor:
-    """bfloat16 in float32 on a CPU: there kernels for its products are made for one shape each, and lengths differ."""
+    """bfloat16 as float32 on a CPU, which builds a kernel for each shape of bfloat16 products: lengths vary."""
     return rows.float() if rows.dtype == torch.bfloat16 and rows.device.type == "cpu" else rows
 
 
 def _cuts(lengths: IntArray) -> list[int]:
-    """Where groups begin among lengths in falling order."""
+    """The indices where groups after the first begin, among lengths in descending order."""
     found, longest = list[int](), int(lengths[0])
     for at, length in enumerate(lengths.tolist()):
         if longest > SHORT and LIKE * length < longest:

@@ -40,7 +40,7 @@ class ExtraLayers(nn.Module):
 
     @staticmethod
     def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """The last layer, of those chosen."""
+        """The last of the chosen layers, or of all layers."""
         return (chosen or (last,))[-1:]
 
     def forward(self, states: Tensor, offsets: Tensor, longest: int | None = None) -> Tensor:
@@ -54,5 +54,5 @@ class ExtraLayers(nn.Module):
         return x
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """One layer carries all the weight: none to show."""
+        """None: one layer carries all the weight."""
         return None

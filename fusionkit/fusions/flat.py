@@ -29,7 +29,7 @@ class Flat(nn.Module):
         width = narrow_width("flat", hidden, r)
         self.width, self.count = hidden, layers
         self.down = nn.Linear(layers * hidden, width)
-        # Each D_i starts as a map of d numbers does: the sum is divided by √n.
+        # Each D_i starts like a linear map of d inputs, because the sum is divided by √n.
         nn.init.uniform_(self.down.weight, -1 / math.sqrt(hidden), 1 / math.sqrt(hidden))
         self.layer = narrow_layer(width)
         self.up = nn.Linear(width, hidden)
@@ -46,7 +46,7 @@ class Flat(nn.Module):
         return states[:, -1] + self.up(s)  # type: ignore[no-any-return]
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """The share of each layer, ``[rows, layers]``: ``‖D_i z_i‖`` of the sum of all."""
+        """``‖D_i z_i‖`` divided by its sum over the layers, ``[rows, layers]``."""
         maps = self.down.weight.view(-1, self.count, self.width)  # [w, layers, hidden]
         sizes: Tensor = torch.einsum("rld,wld->rlw", states, maps).norm(dim=-1)  # [rows, layers]
         return sizes / sizes.sum(-1, keepdim=True)

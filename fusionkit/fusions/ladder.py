@@ -51,7 +51,7 @@ class Ladder(nn.Module):
         return states[:, -1] + self.up(s)  # type: ignore[no-any-return]
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """``μ_i Π_{k>i} (1 − μ_k) ‖D_i z_i‖`` by its sum over the layers, ``[rows, layers]``; ``μ_0`` is 1."""
+        """``μ_i Π_{k>i} (1 − μ_k) ‖D_i z_i‖`` divided by its sum over the layers, ``[rows, layers]``; ``μ_0`` is 1."""
         gates = self._gates()
         passed = torch.cat([1 - gates, gates.new_ones(1)]).flip(0).cumprod(0).flip(0)  # [layers]
         entered = torch.cat([gates.new_ones(1), gates])

@@ -27,5 +27,5 @@ class Last(nn.Module):
         return states[..., -1, :]
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """One layer carries all the weight: none to show."""
+        """None: one layer carries all the weight."""
         return None

@@ -37,5 +37,5 @@ class Layer(nn.Module):
         return states[..., 0, :]
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """One layer carries all the weight: none to show."""
+        """None: one layer carries all the weight."""
         return None

@@ -1,11 +1,11 @@
 """Scalar mix: ``γ Σ_j softmax(w)_j z_j``.
 
-Symbols: ``z_j`` the states of layer j at one token, ``w`` one scalar a layer, ``γ`` a scale.
+Symbols: ``z_j`` the states of layer j at one token, ``w`` one scalar per layer, ``γ`` a scale.
 Source: ELMo's scalar mix (Peters et al. 2018); "linear-fusion" in Cao et al. (2022), over layers 0…L.
 
-Options: ``gamma=no`` leaves γ out (it is 1). ``embeddings=no`` leaves layer 0 out. ``norm=token`` puts
-``(z_j − mean) / std`` for ``z_j``, over the numbers of each token alone: ELMo's own layer norm runs over the
-whole batch, so that a token's output would depend on its neighbours.
+Options: ``gamma=no`` leaves γ out (it is 1). ``embeddings=no`` leaves layer 0 out. ``norm=token`` replaces
+``z_j`` by ``(z_j − mean) / std`` over the numbers of each token. ELMo's own layer norm runs over the whole batch, so
+that a token's output would depend on other tokens.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Linear(nn.Module):
 
     @staticmethod
     def is_affine(*, norm: str = "none") -> bool:
-        """Not with a norm of each token's own."""
+        """False with ``norm=token``, which normalises each token by its own statistics."""
         return norm == "none"
 
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:

@@ -5,7 +5,7 @@ shared by all layers.
 Source: Wang et al. (2018), one of the mixes that ElNokrashy et al. (2024) compare with, over layers 0…L. The
 width d/2 and tanh are ours; a bias behind ``v`` would cancel in the softmax.
 
-Options: ``softmax=no`` takes the scores themselves for the weights, as ElNokrashy et al. (2024, section 7) describe the
+Options: ``softmax=no`` uses the scores themselves as weights, as ElNokrashy et al. (2024, section 7) describe the
 mix: ``w_j = f(z_j)`` with ``f(z) = v·tanh(U z + b) + c``. The bias ``c`` is learned and starts at 1 / layers: ``v``
 starts at 0, so that all weights would be 0 without it. Such weights may be negative and sum to any number: none are
 shown.

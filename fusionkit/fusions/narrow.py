@@ -12,7 +12,7 @@ def narrow_width(fusion: str, hidden: int, r: int) -> int:
     """``hidden // r``.
 
     Raises:
-        UsageError: no number is left, or r is below 1.
+        UsageError: r is below 1 or above ``hidden``.
     """
     if not 1 <= r <= hidden:
         raise UsageError(

@@ -8,7 +8,7 @@ All have biases, and start at N(0, 0.02).
 Source: Stickland and Murray (2019), "proj. attn. on top"; the output matrix, the residual, the layer norm and the
 twelve heads are those of the authors' code. Neither text nor code adds ``z_L``.
 
-Options: ``depth=6`` is n. ``heads=12`` there are at most: the most of them that divide h.
+Options: ``depth=6`` is n. ``heads=12`` is an upper bound: the largest number of heads up to it that divides h is used.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class AttentionOnTop(nn.Module):
 
     @staticmethod
     def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """The last layer, of those chosen."""
+        """The last of the chosen layers, or of all layers."""
         return (chosen or (last,))[-1:]
 
     def forward(self, states: Tensor, offsets: Tensor, longest: int | None = None) -> Tensor:
@@ -68,12 +68,12 @@ class AttentionOnTop(nn.Module):
         return self.up(x)  # type: ignore[no-any-return]
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """One layer carries all the weight: none to show."""
+        """None: one layer carries all the weight."""
         return None
 
 
 def start(module: nn.Module) -> None:
-    """Linear maps at N(0, 0.02), their biases at 0."""
+    """Initialise linear maps from N(0, 0.02) and their biases with 0."""
     for each in module.modules():
         if isinstance(each, nn.Linear):
             nn.init.normal_(each.weight, std=STD)

@@ -49,7 +49,7 @@ class FeedForwardOnTop(nn.Module):
 
     @staticmethod
     def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """The last layer, of those chosen."""
+        """The last of the chosen layers, or of all layers."""
         return (chosen or (last,))[-1:]
 
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
@@ -57,5 +57,5 @@ class FeedForwardOnTop(nn.Module):
         return self.up(self.layers(self.down(states[..., -1, :])))  # type: ignore[no-any-return]
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """One layer carries all the weight: none to show."""
+        """None: one layer carries all the weight."""
         return None

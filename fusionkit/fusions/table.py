@@ -1,6 +1,6 @@
 """The table of fusions, and building one over the layers a store holds.
 
-Names alone, and what may be written behind them, load no torch: help and completion ask for them.
+Names and their options are read without torch, because help and completion need them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NEEDED = ("reads", "forward", "layer_weights")
 class Fusion(Protocol):
     """The protocol of a fusion: a module that removes the layer axis.
 
-    Built as ``Fusion(layers, hidden, **options)`` for the number of layers it will read; ``width`` is its output's.
-    ``Fusion.reads(last, chosen, **options)`` names the encoder's layers it reads, of 0 … ``last`` or of those chosen.
-    A fusion that reads other rows of the example has ``whole_examples = True``. It may take ``longest`` behind the
-    offsets, a number of rows that no example exceeds, or None: a GPU records its steps then. It must wait for no number
-    on the host, and rows may follow after the last offset, whose output no one reads. A fusion that is an affine map of
-    each row's states, the same at all rows, has ``is_affine = True``, or a static function ``is_affine`` of its
-    options; where its output is averaged over rows, it then fuses the mean. A fusion that scores its layers before a
-    softmax has a ``temperature``, by which it divides the scores.
+    Built as ``Fusion(layers, hidden, **options)`` for the number of layers it will read; ``width`` is the width of
+    its output. ``Fusion.reads(last, chosen, **options)`` names the encoder's layers it reads, of 0 … ``last`` or of
+    those chosen. A fusion that reads other rows of the example has ``whole_examples = True``. It may take ``longest``
+    after the offsets, an upper bound of an example's rows, or None; then a GPU records its steps as CUDA graphs. Such a
+    fusion must not synchronise with the host, and rows may follow after the last offset, whose output is not read. A
+    fusion that is an affine map of each row's states, the same for all rows, has ``is_affine = True``, or a static
+    function ``is_affine`` of its options; if its output is averaged over rows, it is applied to the mean instead. A
+    fusion that scores its layers before a softmax has a ``temperature``, by which it divides the scores.
     """
 
     width: int
@@ -45,7 +45,7 @@ class Fusion(Protocol):
         ...
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """The weight each layer had, ``[…, layers]``, where the fusion has such weights."""
+        """The weight of each layer, ``[…, layers]``; None if the fusion has no such weights."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
@@ -73,7 +73,7 @@ REGISTRY = Registry("fusion", "fusionkit.fusions", FUSIONS)
 
 @cache
 def fusion_usages() -> dict[str, str]:
-    """Every name with all that may be written behind it; those of installed packages by their names alone."""
+    """Every name with the options it takes; for names of installed packages these are not listed."""
     return {
         name: usage(name, outline(FUSIONS[name])) if name in FUSIONS else f"{name}[:…]" for name in REGISTRY.names()
     }
@@ -81,7 +81,7 @@ def fusion_usages() -> dict[str, str]:
 
 @cache
 def fusion_signature(name: str) -> type[Any]:
-    """A class with the signatures of a fusion; only somebody's own is imported for it. Errors of fusion_class."""
+    """A class with a fusion's signatures; fusionkit's own are not imported for it. Errors as :func:`fusion_class`."""
     if name in FUSIONS:
         return outline(FUSIONS[name])
     if name not in (known := REGISTRY.names()) and ":" not in name:
@@ -135,7 +135,7 @@ def _parsed(text: str) -> tuple[str, Mapping[str, Any]]:
 
 @cache
 def fusion_name(text: str) -> str:
-    """The one spelling of a fusion and its options: equal fusions get equal names.
+    """The canonical spelling of a fusion and its options: equal fusions get equal names.
 
     Raises:
         UsageError: an unknown name or option, a value that does not fit, or a module that cannot be imported.
@@ -157,7 +157,7 @@ def fusion_layers(name: str, stored: Layers, encoder_layers: int, chosen: Layers
             layers, L + 1. chosen: some of the stored layers instead of the default ones.
 
     Raises:
-        UsageError: an unknown name, or none of its layers is stored or chosen (for ``last`` and ``layer:k``, its one).
+        UsageError: an unknown name, or none of its layers is stored or chosen (``last`` and ``layer:k`` have one).
     """
     kind, options = _parsed(name)
     reads = fusion_class(kind).reads
@@ -181,7 +181,7 @@ def sees_examples(name: str) -> bool:
 
 
 def takes_longest(name: str) -> bool:
-    """True for a fusion over whole examples that is told how many rows the longest may have."""
+    """True for a fusion over whole examples that takes ``longest``, the upper bound of an example's rows."""
     return sees_examples(name) and "longest" in inspect.signature(fusion_class(_parsed(name)[0]).forward).parameters
 
 

@@ -20,8 +20,8 @@ class TransformerLayer(nn.Module):
     """One layer. Parameters: 12 width² + 13 width.
 
     Args:
-        width: of the rows. head: of a head; where it does not divide the width, the narrowest above it that does.
-        dropout: the share of numbers that dropout takes. std: of the fresh weights; None for PyTorch's own start.
+        width: of the rows. head: the width of a head; if it does not divide ``width``, the next larger one that does.
+        dropout: the dropout rate. std: of the fresh weights; None for PyTorch's own start.
     """
 
     def __init__(self, width: int, *, head: int, dropout: float = 0.0, std: float | None = None) -> None:
@@ -44,5 +44,5 @@ class TransformerLayer(nn.Module):
 
 
 def heads_of(width: int, head: int) -> int:
-    """The number of heads that are as wide as said; where that does not divide the width, the narrowest above it."""
+    """The number of heads of width ``head``; if that does not divide ``width``, of the next larger one that does."""
     return next(h for h in range(max(width // head, 1), 0, -1) if width % h == 0)

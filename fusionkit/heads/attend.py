@@ -22,11 +22,11 @@ def scores_of(score: nn.Module, states: Tensor, offsets: Tensor) -> Tensor:
 
 
 def attend(rows: Tensor, offsets: Tensor, sides: int) -> Tensor:
-    """The mean of the rows that each row looks at, by its attention: ``[n, d]`` → ``[n, d]``.
+    """For each row the attention-weighted mean of the rows it attends to: ``[n, d]`` → ``[n, d]``.
 
     Args:
-        offsets: int64 ``[sequences + 1]``. sides: 1, a sequence looks at itself; 2, at its neighbour (0 and 1 at each
-            other, 2 and 3, …).
+        offsets: int64 ``[sequences + 1]``. sides: 1, a sequence attends to itself; 2, to its neighbour (0 and 1 to
+            each other, 2 and 3, …).
     """
     if not len(rows):
         return rows

@@ -4,7 +4,7 @@
     c_t = σ(f) ⊙ c_{t-1} + σ(i) ⊙ tanh(g)        h_t = σ(o) ⊙ tanh(c_t)
 
 Symbols: ``x_t`` row t of a sequence; ``W``, ``U``, ``b``, ``e`` learned, for each layer and direction; ``h`` and ``c``
-start at 0. The other direction goes from a sequence's end to its start, and the two ``h_t`` stand side by side.
+start at 0. The other direction goes from a sequence's end to its start, and the two ``h_t`` are concatenated.
 Source: Hochreiter and Schmidhuber (1997), Graves and Schmidhuber (2005); the cell and its start, all weights uniform
 on ±1/√h, are those of ``torch.nn.LSTM``, which ``torch.func.vmap`` cannot stack over runs.
 """
@@ -32,7 +32,7 @@ class BiLstm(nn.Module):
     def forward(self, rows: Tensor, offsets: Tensor) -> Tensor:
         """``[n, width]``, offsets ``[sequences + 1]`` → ``[n, 2 · hidden]``; sequences may be empty."""
         if not len(rows):
-            return rows.new_zeros(0, 2 * self.lstm.hidden_size)  # torch's takes no batch without rows
+            return rows.new_zeros(0, 2 * self.lstm.hidden_size)  # torch's LSTM takes no batch without rows
         order, at_step = by_step(offsets)
         out, _ = self.lstm(PackedSequence(rows[order], at_step.cpu()))
         found: Tensor = out.data[order.argsort()]
@@ -40,7 +40,7 @@ class BiLstm(nn.Module):
 
 
 def by_step(offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """The order in which a recurrence meets the rows: all first ones, all second ones, …; longest sequence first.
+    """The order in which a recurrence reads the rows: all first ones, all second ones, …; longest sequence first.
 
     Returns:
         order int64 ``[n]`` of the rows; int64 ``[longest]``, how many sequences have a row at each step.

@@ -4,7 +4,7 @@
     p(y) = exp s(y) / Σ_{y'} exp s(y')
 
 Symbols: ``e_t`` the emission scores of word t, ``T`` transitions, ``a`` and ``b`` scores of starting and
-ending with a tag. Only words take part: rows with no state are left out before.
+ending with a tag. Only words take part: rows without a state are removed before.
 Source: Lafferty et al. (2001); the log-partition by the scaled forward recursion and the best path by
 Viterbi's, both as in Rabiner (1989).
 """
@@ -65,8 +65,8 @@ class Crf(nn.Module):
         """``log Σ_y exp s(y)``, ``[examples]``; 0 where an example has no words.
 
         The recursion runs on probabilities that each step scales to sum 1, so that a step is one matrix
-        product; what is divided out is added back as its logarithm. A transition (start, end) more than
-        ``FLOOR`` below the highest counts as that far below.
+        product; the logarithms of the scales are added back. A score of a transition (start, end) more than
+        ``FLOOR`` below the highest is raised to ``FLOOR`` below it.
         """
         emissions, mask = pad(scores, offsets)  # [examples, longest, classes], [examples, longest]
         if emissions.shape[1] == 0:
@@ -84,7 +84,7 @@ class Crf(nn.Module):
             alphas.append(alpha)
         lengths = offsets.diff()
         final = torch.stack(alphas, 1)[torch.arange(len(mask), device=scores.device), lengths - 1]
-        # What was divided out, over each example's own words; the steps are one less than the words.
+        # The logarithms of the scales, over each example's own words; there is one transition fewer than words.
         scale = torch.where(mask, tops + torch.stack(norms, 1).log(), 0.0).sum(1)
         scale = scale + start_top + step_top * (lengths - 1) + end_top
         return torch.where(lengths > 0, scale + (final @ end).log(), 0.0)
@@ -102,7 +102,7 @@ class Crf(nn.Module):
             best, source = (alpha.unsqueeze(2) + self.transitions).max(dim=1)  # [examples, to]
             alive = mask[:, t].unsqueeze(1)
             alpha = torch.where(alive, best + emissions[:, t], alpha)
-            # Behind an example's end the path stays where it is.
+            # After an example's end the path keeps its tag.
             stay = torch.arange(source.shape[1], device=scores.device).expand_as(source)
             back.append(torch.where(alive, source, stay))
         path = [(alpha + self.end).argmax(-1)]
@@ -122,6 +122,6 @@ def crf(width: int, classes: int, dropout: float) -> Crf:
 def _shifted_exp(weights: Tensor) -> tuple[Tensor, Tensor]:
     """``exp(weights − top)`` and their ``top``."""
     top = weights.detach().max()
-    # Float32 ends at e^±87, and the backward pass meets the square of the smallest transition: without
+    # Float32 ends at e^±87, and the backward pass squares the smallest transition: without
     # the floor, emissions that force a path over a very low one make the loss or its gradient NaN.
     return (weights - top).clamp(min=-FLOOR).exp(), top

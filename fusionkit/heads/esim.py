@@ -3,8 +3,8 @@
     a = BiLSTM(z)        ã_t = Σ_s softmax_s(a_t · b_s) b_s        m = BiLSTM(ReLU(P [a; ã; a − ã; a ⊙ ã] + p))
     s = W tanh(F [mean_t m_t; max_t m_t; mean_t n_t; max_t n_t] + f) + w
 
-Symbols: ``z`` the fused states of a sequence's rows, ``s`` the pair's scores; ``b``, ``b̃`` and ``n`` are to the second
-sequence what ``a``, ``ã`` and ``m`` are to the first, by the same weights. Capitals are learned; ``P``, ``F`` and each
+Symbols: ``z`` the fused states of a sequence's rows, ``s`` the pair's scores; ``b``, ``b̃`` and ``n`` are ``a``, ``ã``
+and ``m`` of the second sequence, with the same weights. Capitals are learned; ``P``, ``F`` and each
 direction of both BiLSTMs have 300 numbers.
 Source: Chen et al. (2017), the sequential model, as Peters, Ruder and Smith (2019) put it over frozen states. Dropout
 acts on the fused states, behind ``P``, on the pooled vector and behind ``F``. For a number instead of classes (ours)

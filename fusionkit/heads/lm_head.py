@@ -1,6 +1,6 @@
 """The encoder's own LM head over fused states: frozen (``lm-head``), or trained further.
 
-The formula stands in :mod:`fusionkit.lm_head`. Dropout acts on the fused state.
+The formula is in :mod:`fusionkit.lm_head`. Dropout acts on the fused state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class LmScore(nn.Module):
     """``[n, d]`` → ``[n, V]``, each row alone.
 
     Args:
-        head: the initial weights. trained: learn them; frozen ones are shared, and are kept with no run.
+        head: the initial weights. trained: train them; frozen ones are shared, and are not saved with a run.
     """
 
     def __init__(self, head: LmHead, trained: bool) -> None:

@@ -15,7 +15,7 @@ class Softmax(nn.Module):
 
     Attributes:
         label_smoothing: share of each target that the loss spreads over all classes.
-        class_weights: float ``[classes]``, the weight of a row in the loss, by the row's class; None is all alike.
+        class_weights: float ``[classes]``, the weight of a row in the loss, by the row's class; None weighs all alike.
     """
 
     class_weights: Tensor | None
@@ -24,7 +24,7 @@ class Softmax(nn.Module):
         super().__init__()
         self.score = score
         self.label_smoothing = 0.0
-        # Moves with the module, but is no part of the weights that are kept.
+        # Moves with the module, but is not saved with its weights.
         self.register_buffer("class_weights", None, persistent=False)
 
     def forward(self, states: Tensor, offsets: Tensor) -> Tensor:

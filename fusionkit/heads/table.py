@@ -26,19 +26,19 @@ class Head(Protocol):
     The table builds each from ``(width, classes, dropout)``. One that decides by the probability of each class also
     has ``probabilities(scores)``, ``[n, classes]``; a CRF decides whole paths and has none.
 
-    The encoder's own LM head is none of the table: it is read from the store, not built.
+    The encoder's own LM head is not in the table: it is read from the store, not built.
     """
 
     def __call__(self, states: Tensor, offsets: Tensor) -> Tensor:
         """``[n, width]`` → scores ``[n, classes]``, or ``[n, 1]`` for a number.
 
-        ``offsets`` bound the sequences among the ``n`` rows, for a head that looks at whole ones. One that reads
-        whole sequences (:func:`reads_sequences`) gives a row of scores an example: ``[examples, classes]``.
+        ``offsets`` bound the sequences in the ``n`` rows, for a head that looks at whole sequences. One that reads
+        whole sequences (:func:`reads_sequences`) gives a row of scores per example: ``[examples, classes]``.
         """
         ...
 
     def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:
-        """The mean loss of a batch; ``offsets`` bound its examples among the ``n``."""
+        """The mean loss of a batch; ``offsets`` bound its examples in the ``n`` rows."""
         ...
 
     def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class HeadEntry:
 
 EXAMPLES = ("classification", "pair-classification")
 WORDS, NUMBERS = ("tagging",), ("regression",)
-# The first of a task is its default.
+# The first head of a task is its default.
 HEADS = {
     "classifier": HeadEntry("fusionkit.heads.feed_forward:classifier", EXAMPLES),
     "linear-classifier": HeadEntry("fusionkit.heads.feed_forward:linear_classifier", EXAMPLES),
@@ -164,18 +164,18 @@ def decides_by_softmax(name: str) -> bool:
     if name in LM_HEADS:
         return True
     with torch.device("meta"):
-        return type(build_head(name, 1, 2, 0.0)) is Softmax  # what inherits from it may decide otherwise
+        return type(build_head(name, 1, 2, 0.0)) is Softmax  # a subclass may decide differently
 
 
 def sequences_of(name: str) -> int | None:
     """The number of sequences that an example must have for a head that reads all of its rows; None for the other
     heads.
     """
-    if name in LM_HEADS or "+" in name:  # of several tasks none reads whole sequences
+    if name in LM_HEADS or "+" in name:  # heads of several tasks do not read whole sequences
         return None
     return head_entry(name).sequences
 
 
 def reads_sequences(name: str) -> bool:
-    """Whether a head reads all rows of an example and gives one row of scores for it, so that nothing pools them."""
+    """Whether a head reads all rows of an example and gives one row of scores for it, so that they are not pooled."""
     return sequences_of(name) is not None

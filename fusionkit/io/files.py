@@ -1,4 +1,4 @@
-"""Files that must survive: written aside, synced, renamed; and errors of the disk in plain words."""
+"""Durable files: written to a temporary file, synced and renamed; and clear errors for a failing disk."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fusionkit.io.places import Place, place_errors, read_bytes
 GIB = 1 << 30
 REFUSALS = (
     errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EIO,
-    errno.ENOENT,  # a folder of the kernel's, like /proc
+    errno.ENOENT,  # in a folder of the kernel, like /proc
     errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY,
 )  # fmt: skip
 
 
 def write_durably(path: Place, *pieces: bytes | memoryview) -> None:
-    """Write a file; as :func:`write_pieces`."""
+    """Write a file like :func:`write_pieces`."""
     write_pieces(path, pieces)
 
 
@@ -45,16 +45,16 @@ def write_pieces(
 ) -> None:
     """Write a file so that at any moment it is absent, old or complete, also after a power cut.
 
-    A piece is asked for when the piece before it is written.
+    Locally, each piece is requested only when the one before it is written.
 
-    An object on remote storage is so by nature: it appears when the last of its bytes is there. Where the path is a
-    link, what it points to is replaced.
+    An object on remote storage has this property anyway: it appears when its last byte is there. If the path is a link,
+    its target is replaced.
 
     Args:
         write: writes a new local file and syncs it.
 
     Raises:
-        UsageError: the path is a device or a pipe: a file would take its place. FusionkitError: the disk is
+        UsageError: the path is a device or a pipe, which a file would replace. FusionkitError: the disk is
             full, or the place cannot be written.
     """
     if not isinstance(path, Path):
@@ -84,7 +84,7 @@ def write_pieces(
 
 
 def _make_durably(folder: Path) -> None:
-    """Make a folder and those above it; without a sync of its parent a power cut may take it with all that it holds."""
+    """Make a folder and those above it; without a sync of its parent a power cut may lose it and its content."""
     if not folder.is_dir():
         _make_durably(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -92,13 +92,13 @@ def _make_durably(folder: Path) -> None:
 
 
 def aside_of(path: Path, kind: str = "partial") -> Path:
-    """Where this process alone writes what is to come to ``path``."""
+    """The temporary path, unique to this process, of what will become ``path``."""
     return path.with_name(f".{path.name}.{_name_of(os.getpid())}.{kind}")
 
 
 @functools.cache
 def _name_of(pid: int) -> str:
-    # In containers on one volume every process may have the number 1; after a fork the child is another one.
+    # In containers on one volume every process may have id 1; after a fork the child needs another name.
     return f"{pid}-{secrets.token_hex(4)}"
 
 
@@ -108,7 +108,7 @@ def write_json(path: Place, value: Any) -> None:
 
 
 def write_fields(path: Place, value: Mapping[str, Any]) -> None:
-    """Durable JSON, a field a line: written in half the time of JSON that is indented throughout."""
+    """Durable JSON, one field per line: written in half the time of fully indented JSON."""
     fields = (f"{json.dumps(name)}: {json.dumps(field, ensure_ascii=False)}" for name, field in value.items())
     write_durably(path, ("{\n " + ",\n ".join(fields) + "\n}\n").encode())
 
@@ -126,7 +126,7 @@ def parse_json(content: bytes, path: Place) -> dict[str, Any]:
     """The JSON object that a file's content is; StoreError, with the path, where it is cut off or something else."""
     try:
         value = json.loads(content)
-        json.dumps(value, ensure_ascii=False).encode()  # what could not be written again, as half a surrogate pair
+        json.dumps(value, ensure_ascii=False).encode()  # fails for what cannot be written again: lone surrogates
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is damaged", expected="a JSON object", received=str(error)) from error
     if not isinstance(value, dict):
@@ -135,7 +135,7 @@ def parse_json(content: bytes, path: Place) -> dict[str, Any]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames inside a folder durable; of a file, what was written."""
+    """Make renames inside a folder durable, or the content of a file."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -153,7 +153,7 @@ def sync_tree(folder: Path) -> None:
 def disk_errors(
     path: Place, remedy: str = "free some space and run the same command again: finished work is kept"
 ) -> Iterator[None]:
-    """Turn the operating system's refusal to write into one clear error; ``remedy`` is against a full disk."""
+    """Turn the operating system's refusal to write into one clear error; ``remedy`` is for a full disk."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Locked files: the kernel drops a lock with the process that holds it, however that ends."""
+"""Locked files: the kernel releases a lock when the process that holds it ends, for whatever reason."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import IO
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of a file system without locks
-TRIES = 100  # to lock a file in a folder that other processes remove at the same time
+TRIES = 100  # attempts to lock a file in a folder that other processes may remove meanwhile
 
 
 def try_lock(path: Path) -> IO[str] | None:
-    """The open file at ``path``, locked, and made where there is none; None where another holds it.
+    """The open, locked file at ``path``, created if there is none; None if another process holds it.
 
-    Whoever removes such a file does so while holding it. OSError where the folder is not there or may not be written
-    to, or the file system knows no locks.
+    A process may remove such a file only while holding it. OSError if the folder is not there or may not be written to,
+    or the file system has no locks.
     """
     while True:
         file = path.open("a+", encoding="utf-8")
@@ -38,9 +38,9 @@ def try_lock(path: Path) -> IO[str] | None:
 
 
 def try_lock_in(folder: Path, name: str) -> IO[str] | None:
-    """As :func:`try_lock`, in a folder that is made where there is none, and that others remove when it is empty."""
+    """Like :func:`try_lock`, in a folder that is created if needed and that others may remove when it is empty."""
     for _ in range(TRIES):
-        # Another process may remove the folder behind this one's mkdir, or in the midst of it.
+        # Another process may remove the folder after this one's mkdir, or during it.
         with contextlib.suppress(FileNotFoundError, FileExistsError):
             folder.mkdir(parents=True, exist_ok=True)
             return try_lock(folder / name)
@@ -57,7 +57,7 @@ def holder_of(path: Path) -> str:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock of a file; who tries to lock it meanwhile is let through."""
+    """Whether a process holds the lock of a file. Asking does not make :func:`try_lock` of another process fail."""
     try:
         with path.open(encoding="utf-8") as file:
             return _is_held(file)
@@ -66,7 +66,7 @@ def is_locked(path: Path) -> bool:
 
 
 def _is_held(file: IO[str]) -> bool:
-    """Whether a holder has the lock; others who ask for a moment, with this shared lock, do not count."""
+    """Whether a process holds the exclusive lock; the brief shared locks that this function takes do not count."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -76,5 +76,5 @@ def _is_held(file: IO[str]) -> bool:
 
 def sign(file: IO[str], name: str) -> None:
     os.ftruncate(file.fileno(), 0)
-    # Unbuffered: what a full disk refused must not come up again when the file is closed.
+    # Unbuffered: a write that a full disk refused must not be repeated when the file is closed.
     os.write(file.fileno(), name.encode())

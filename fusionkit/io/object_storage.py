@@ -1,8 +1,8 @@
-"""Requests to object storage: how long a server may keep silent, how often a request is tried, and the one error then.
+"""Requests to object storage: how long a server may be silent, how often a request is tried, and one error after that.
 
-The libraries below try again by themselves, one inside the other: s3fs asks a silent server 5 × 5 times, 15 seconds
-each, and an upload through it has no limit at all, as aiohttp waits without one for the "100 Continue" that botocore
-asks for. So each library is told to try once, and tries and time are counted here, for all of them.
+The libraries used here have nested retries of their own: s3fs asks a silent server 5 × 5 times, 15 seconds each, and an
+upload through it has no limit at all, because aiohttp waits without a timeout for the "100 Continue" that botocore asks
+for. So each library is set to try once, and tries and time are counted here, for all of them.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from fusionkit.errors import StoreError, UsageError
 
 TIMEOUT, TRIES = "FUSIONKIT_STORAGE_TIMEOUT", "FUSIONKIT_STORAGE_TRIES"
 SECONDS, ATTEMPTS = 20.0, 5
-# Bytes that may take as long again as an answer: a server that takes fewer of an upload counts as silent.
+# Bytes of an upload that add one more timeout: a server that accepts fewer in that time counts as silent.
 PACE = 16 << 20
 LONGEST_PAUSE = 8.0
 CREDENTIALS = (
     "check the address, the credentials (for s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL) and the "
     "network"
 )
-# What may be gone the next time: errors of connections, as each library calls them.
+# Errors that may not occur the next time: each library's connection errors.
 PASSING = {
     "botocore.HTTPClientError", "botocore.ConnectionError", "botocore.ResponseParserError",
     "botocore.IncompleteReadError", "aiohttp.ClientError", "obstore.GenericError", "gcsfs.ChecksumError",
     "requests.ConnectionError", "requests.Timeout", "google.TransportError",
 }  # fmt: skip
-BUSY = {408, 425, 429}  # and all from 500 on
-# obstore's, that the environment may give.
+BUSY = {408, 425, 429}  # and all statuses from 500 on
+# obstore's client options, which the environment may set.
 CLIENT_OPTIONS = {
     "allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only", "proxy_ca_certificate",
     "proxy_excludes", "proxy_url", "read_timeout", "root_certificate", "timeout", "user_agent",
@@ -57,27 +57,27 @@ class UnansweredError(StoreError):
 
 @dataclass(frozen=True)
 class Limits:
-    """The ``seconds`` that a server may be silent, and the number of tries of a request."""
+    """The ``seconds`` that a server may be silent, and the number of tries per request."""
 
     seconds: float
     tries: int
 
     def pause(self, done: int) -> float:
-        """Seconds to wait when so many tries have failed; a silent server is not asked by all at once."""
+        """Seconds to wait after ``done`` failed tries; random, so that clients do not all retry at once."""
         return min(2.0 ** (done - 1), LONGEST_PAUSE, self.seconds) * random.uniform(0.5, 1)
 
     def of_a_try(self, size: int) -> float:
-        """Seconds of one try that sends so many bytes: to connect, to send and to be answered."""
+        """Seconds that one try may take that sends ``size`` bytes: to connect, to send and to be answered."""
         return self.seconds * (2 + size / PACE)
 
     def of_all(self, size: int) -> float:
-        """Seconds of all tries together, pauses included."""
+        """Seconds that all tries together may take, pauses included."""
         pauses = sum(min(2.0**done, LONGEST_PAUSE, self.seconds) for done in range(self.tries - 1))
         return self.seconds * (self.tries + size / PACE) + pauses
 
 
 def limits() -> Limits:
-    """The limits of this process, as its environment has them; UsageError where that has no number above 0."""
+    """The limits that this process's environment sets; UsageError if one of them is not a number above 0."""
     seconds = _given(TIMEOUT, SECONDS, float, "seconds above 0, like 60")
     return Limits(seconds, int(_given(TRIES, ATTEMPTS, int, "a whole number above 0, like 5")))
 
@@ -91,7 +91,7 @@ def _given(name: str, default: float, kind: Callable[[str], float], expected: st
 
 
 def options_of(filesystem: Any) -> dict[str, Any]:
-    """The arguments for a class of fsspec's, so that it waits as :func:`limits` says and caches no listings."""
+    """The arguments for an fsspec class, so that it keeps to :func:`limits` and caches no listings."""
     seconds = limits().seconds
     match str(filesystem.__module__).partition(".")[0]:
         case "s3fs":
@@ -99,21 +99,21 @@ def options_of(filesystem: Any) -> dict[str, Any]:
             return {"use_listings_cache": False, "config_kwargs": times}
         case "gcsfs":
             aiohttp: Any = importlib.import_module("aiohttp")
-            # It logs a traceback for each of its own tries; the error that ends them is told once.
+            # It logs a traceback for each of its own tries; fusionkit reports the final error once.
             logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
             waits = aiohttp.ClientTimeout(sock_connect=seconds, sock_read=seconds)
             return {"use_listings_cache": False, "requests_timeout": waits}
         case "obstore":  # it refuses options that it does not know, and caches nothing
             span = f"{max(1, round(1000 * seconds))}ms"
-            # "timeout" is of a whole request, however large; what has no end otherwise is bounded by `ask`.
+            # "timeout" limits a whole request of any size, so it is long; `ask` bounds requests of known size.
             waits = {"connect_timeout": span, "read_timeout": span, "timeout": "1day"}
             return {"client_options": waits | _given_to_obstore(), "retry_config": {"max_retries": 0}}
     return {"use_listings_cache": False}
 
 
 def _given_to_obstore() -> dict[str, str]:
-    """The environment's options for obstore's connections, like ``AWS_ALLOW_HTTP``: options that are passed would
-    replace all of them.
+    """The environment's options for obstore's connections, like ``AWS_ALLOW_HTTP``, which passed options would all
+    replace.
     """
     parts = [(*name.lower().partition("_"), value) for name, value in os.environ.items()]
     owners = ("aws", "azure", "google")
@@ -122,9 +122,9 @@ def _given_to_obstore() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Request:
-    """One operation of fsspec's, ``cat_file`` or ``info``, with its arguments, and how many bytes it sends.
+    """One fsspec operation, like ``cat_file`` or ``info``, with its arguments, and the bytes that it sends.
 
-    The ``size`` is None where an answer may be of any length, and only its silence is bounded.
+    If ``size`` is None the answer may have any length, and only the server's silence is bounded.
     """
 
     operation: str
@@ -134,14 +134,14 @@ class Request:
 
 
 def ask(place: UPath, operation: str, *given: Any, size: int | None = 0, tries: int | None = None, **named: Any) -> Any:
-    """The answer to one request about a place; UnansweredError where there was none in so many tries."""
+    """The answer to one request about a place; UnansweredError if no try was answered."""
     return ask_all(place, [Request(operation, given, named, size)], tries=tries)[0]
 
 
 def ask_all(place: UPath, requests: Sequence[Request], *, at_once: int = 1, tries: int | None = None) -> list[Any]:
-    """The answers to several requests, a few of which are under way at once; the first that fails ends all."""
+    """The answers to several requests, ``at_once`` of which run concurrently; the first that fails ends all."""
     filesystem: Any = place.fs
-    if not filesystem.async_impl:  # in memory, or over a protocol that has its own limits
+    if not filesystem.async_impl:  # in memory, or a protocol with its own limits
         return [getattr(filesystem, each.operation)(*each.given, **each.named) for each in requests]
     return list(fsspec.asyn.sync(filesystem.loop, _all, filesystem, str(place), requests, at_once, tries))
 
@@ -164,9 +164,9 @@ async def _all(
 
 
 async def answer(filesystem: Any, address: str, request: Request, tries: int | None = None) -> Any:
-    """The answer to one request, of a filesystem of coroutines; errors as :func:`ask`."""
+    """The answer of an asynchronous filesystem to one request; errors as in :func:`ask`."""
     if hasattr(filesystem, "retries"):
-        filesystem.retries = 1  # s3fs has no argument for it, and counts again around what counts already
+        filesystem.retries = 1  # s3fs has no argument for it, and its retries would multiply ours
     bounds = limits()
     bounds = Limits(bounds.seconds, tries or bounds.tries)
     size, began = request.size or 0, time.monotonic()
@@ -219,7 +219,7 @@ def _unanswered(
 
 @dataclass(frozen=True)
 class Bounded:
-    """A filesystem of coroutines as Zarr reads from it, each read within the limits; errors name the address."""
+    """An asynchronous filesystem for Zarr that keeps each read within the limits; errors name the address."""
 
     filesystem: Any
     address: str
@@ -237,13 +237,13 @@ def _event_loops() -> list[Any]:
 
 
 def _leave_epoll() -> None:
-    """In a forked child (a DataLoader's worker): let go of the parent's event loops without a word to the system.
+    """In a forked child (a DataLoader's worker): detach from the parent's event loops without a system call on them.
 
-    Their epoll is one for both processes. What the child takes out of it when it drops a loop or a connection is gone
-    for the parent too, which then waits for its answers until their time is up. asyncio has no public way to say this.
+    Both processes share one epoll. What the child unregisters from it when it drops a loop or a connection is removed
+    for the parent too, which then waits for its answers until they time out. asyncio has no public way to detach.
     """
     for loop in _before_fork:
-        if hasattr(loop, "_selector"):  # not of uvloop
+        if hasattr(loop, "_selector"):  # not with uvloop
             loop._selector = type(loop._selector)()
 
 

@@ -1,4 +1,4 @@
-"""Where a store lies: a local folder, or an address that fsspec or obstore knows (``s3://…``, ``gs://…``, ``az://…``).
+"""The place of a store: a local folder or an address that fsspec or obstore knows (``s3://…``, ``gs://…``, ``az://…``).
 
 Local places are :class:`pathlib.Path`, all others :class:`upath.UPath`; code that reads and lists treats both alike.
 """
@@ -19,20 +19,20 @@ from fusionkit.io.object_storage import CREDENTIALS, Request, UnansweredError, a
 
 Place = Path | UPath
 AnyPlace = TypeVar("AnyPlace", Path, UPath, Place)
-# Whose errors tell of the place, beside the operating system's.
+# Packages whose errors are about the place, besides the operating system's errors.
 BACKENDS = {"botocore", "aiobotocore", "s3fs", "gcsfs", "google", "aiohttp", "adlfs", "azure", "fsspec", "obstore"}
-PATTERN = set("*?[")  # what fsspec's operations on several files take for a pattern of names
-READS_AT_ONCE, WRITES_AT_ONCE = 64, 10  # requests about one place that are under way together
-REMOVED_AT_ONCE = 1000  # objects that one request of S3's can remove
-# The optional dependencies that bring each scheme.
+PATTERN = set("*?[")  # fsspec's operations on several files read these as a glob pattern
+READS_AT_ONCE, WRITES_AT_ONCE = 64, 10  # concurrent requests to one place
+REMOVED_AT_ONCE = 1000  # objects that one S3 request can remove
+# The extra that installs each scheme.
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "obstore", "abfs": "obstore", "abfss": "obstore"}
 
 
 def place_of(address: str | Place) -> Place:
     """The place that a path or address names.
 
-    UsageError for a scheme that fsspec does not know or whose package is not installed, no name behind it, a name that
-    fsspec would take for a pattern, or limits that are no numbers.
+    UsageError for a scheme that fsspec does not know or whose package is not installed, an address without a name, a
+    name that fsspec would read as a pattern, or limits that are not numbers.
     """
     if isinstance(address, (Path, UPath)):
         return address
@@ -43,14 +43,14 @@ def place_of(address: str | Place) -> Place:
         return Path(rest)
     if not rest.strip("/"):
         raise _nameless(scheme, address)
-    if PATTERN & set(rest):  # to fsspec, removing "a*/manifest.json" is removing that of every store whose name fits
+    if PATTERN & set(rest):  # fsspec would remove "a*/manifest.json" of every store that matches
         raise UsageError(
             f"no address of one place: {address}",
             expected="an address without " + " ".join(sorted(PATTERN)),
             received=address,
         )
     try:
-        # Another process may write the same store: a listing from a minute ago is no answer.
+        # Another process may write the same store, so cached listings would be out of date.
         place: UPath = UPath(address.rstrip("/"), **options_of(_filesystem(scheme)))
     except ImportError as error:
         raise UsageError(
@@ -102,7 +102,7 @@ def place_errors(place: Place) -> Iterator[None]:
 
 
 def refusal(place: Place, error: Exception) -> StoreError | None:
-    """The error for a remote place that did not answer, or said no; None where ``error`` tells of something else."""
+    """The error for a remote place that did not answer or refused; None if ``error`` has another cause."""
     if isinstance(error, UnansweredError):
         return error
     ours = isinstance(error, OSError) or type(error).__module__.split(".")[0] in BACKENDS
@@ -113,17 +113,17 @@ def refusal(place: Place, error: Exception) -> StoreError | None:
 
 
 def is_file(place: Place) -> bool:
-    """Whether there is such a file. A place that does not answer is an error here, where pathlib and fsspec say No."""
+    """Whether there is such a file. A place that does not answer is an error; pathlib and fsspec would return False."""
     return place.is_file() if isinstance(place, Path) else _facts(place).get("type") == "file"
 
 
 def is_folder(place: Place) -> bool:
-    """Whether there is such a folder, or anything below such a name; errors as of :func:`is_file`."""
+    """Whether there is such a folder, or anything below such a name; errors as in :func:`is_file`."""
     return place.is_dir() if isinstance(place, Path) else _facts(place).get("type") == "directory"
 
 
 def is_there(place: Place) -> bool:
-    """Whether there is such a file or folder; errors as of :func:`is_file`."""
+    """Whether there is such a file or folder; errors as in :func:`is_file`."""
     return place.exists() if isinstance(place, Path) else bool(_facts(place))
 
 
@@ -146,7 +146,7 @@ def read_bytes(place: Place) -> bytes:
 
 
 def remove(place: Place) -> None:
-    """Remove a file where there is one."""
+    """Remove a file if it exists."""
     if isinstance(place, Path):
         place.unlink(missing_ok=True)
         return
@@ -168,7 +168,7 @@ def upload(files: dict[str, Path], folder: UPath) -> None:
 
 
 def sizes_below(folder: Place) -> dict[str, int]:
-    """Bytes of each file below a folder, by its path inside it; one listing where the place is remote."""
+    """Bytes of each file below a folder, by its path inside it; one listing if the place is remote."""
     if isinstance(folder, Path):
         return {
             path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()
@@ -190,16 +190,16 @@ def listed(folder: Place) -> list[Place]:
         folder.fs.invalidate_cache()
         try:
             found = ask(folder, "ls", folder.path, detail=False, size=None)
-        except FileNotFoundError:  # a bucket in which nothing lies yet
+        except FileNotFoundError:  # an empty bucket
             return []
     return [folder / name.rstrip("/").rpartition("/")[2] for name in found]
 
 
 def read_all(folder: Place, names: list[str]) -> dict[str, bytes]:
-    """The contents of some files below a folder; asked for together where the place is remote, absent ones left out."""
+    """The contents of some files below a folder, without absent ones; concurrent requests if the place is remote."""
     if isinstance(folder, Path):
         return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
-    there = sizes_below(folder)  # one request tells of all that are absent
+    there = sizes_below(folder)  # one request finds all absent files
     wanted_there = [name for name in names if name in there]
     requests = [Request("cat_file", ((folder / name).path,), size=None) for name in wanted_there]
     with place_errors(folder):

@@ -1,7 +1,7 @@
 """The values that every logger logs of a run: parameters, tags, a curve with times, scores.
 
-A record holds how many seconds had gone after each epoch, and its file when the run ended. Each of several runs that
-were trained together has a share of the time, so a curve begins later than its first step.
+A record has the seconds that had passed after each epoch, and its file's time is the end of the run. Runs that were
+trained together each count a share of the time, so a curve begins later than its first step.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Entry:
     """A run.
 
     Attributes:
-        digest: its name. stamp: changes with its record, as when a run that failed is trained again.
+        digest: its name. stamp: a hash of its record; it changes when a failed run is trained again.
         name: for people. parameters: its spec's fields that are set. tags: task, label, data, encoder, status, …
-        curve: ``(epoch, when, {name: value})``. scores: ``test/f1`` and so on, and what it cost.
-        layer_weights: by layer of the encoder. began, ended (and when, above): seconds since 1970.
+        curve: ``(epoch, when, {name: value})``. scores: ``test/f1`` and so on, and the costs.
+        layer_weights: by layer of the encoder. began, ended, and ``when`` above: seconds since 1970.
     """
 
     digest: str
@@ -41,12 +41,12 @@ class Entry:
     ended: float
 
     def is_stamped(self, file: Path) -> bool:
-        """Whether a file says that this very record is logged."""
+        """Whether a file says that exactly this record is logged."""
         return file.is_file() and file.read_text(encoding="utf-8") == self.stamp
 
 
 def entry_of(record: dict[str, Any], folder: Path) -> Entry:
-    """The entry of a run, from the ``run.json`` in its folder ``RUNS/{digest}``; OSError where that has gone."""
+    """The entry of a run, from the ``run.json`` in its folder ``RUNS/{digest}``; OSError if that is gone."""
     path, spec, metric = folder / RECORD, record["spec"], record["metric"]
     ended, seconds = path.stat().st_mtime, record.get("seconds") or 0.0
     began = ended - seconds

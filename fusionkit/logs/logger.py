@@ -1,9 +1,9 @@
-"""Logging during a sweep: each run once, whichever process trained it. A failing log never fails a run.
+"""Logging during a sweep: each run once, whichever process trained it. An error in a log never fails a run.
 
 RUNS/logs/{kind}/   what a logger keeps on this disk
-RUNS/logs/.{kind}   locked while a process logs a run, so that two on one folder do not log it twice
+RUNS/logs/.{kind}   locked while a process logs a run, so that two processes do not log it twice
 
-The log itself says whether a run is in it. So a run that was lost there, or logged half, is logged again.
+The log itself is asked whether a run is in it. So a run that was lost there, or logged in part, is logged again.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from fusionkit.logs.entry import Entry, entry_of
 from fusionkit.plural import counted
 from fusionkit.runs.folder import LOGS, digest_of_record
 
-LOOK_SECONDS = 0.05  # between two looks at a lock that another process holds for the time of one run
+LOOK_SECONDS = 0.05  # between two tries of a lock, which another process holds while it logs one run
 
 
 class Logger(Protocol):
-    """One kind of log, open; made by ``Logger(folder, runs)``: its place on this disk, the folder of runs."""
+    """An open log of one kind, made from its folder on this disk and the folder of runs (``open_logger``)."""
 
-    where: str  # what to look at it with
+    where: str  # how to view it, for the user
 
     def has(self, entry: Entry) -> bool:
-        """Whether this very record is logged, to its end."""
+        """Whether exactly this record is logged completely."""
         ...
 
     def log(self, entry: Entry) -> None:
-        """Log it, in place of what there is of this run."""
+        """Log it, replacing what the log has of this run."""
 
     def close(self) -> None:
         """The sweep is over."""
@@ -51,7 +51,7 @@ KINDS = {
 
 class Logs:
     """Logs (:data:`KINDS`) of one folder of runs. A logger that fails gives one message and is not used again; its runs
-    are kept.
+    are not lost.
     """
 
     def __init__(self, kinds: Sequence[str], runs: Path, say: Callable[[str], None]) -> None:
@@ -59,10 +59,10 @@ class Logs:
         self._kinds = list(dict.fromkeys(kinds))
         self._open: dict[str, Logger] = {}
         self._counts = Counter[str]()
-        self._seen: set[tuple[str, str, str]] = set()  # logged for sure: not asked about again
+        self._seen: set[tuple[str, str, str]] = set()  # known to be logged: not asked about again
 
     def catch_up(self, records: Iterable[dict[str, Any]]) -> None:
-        """Log these runs, also of earlier sweeps, where they are not logged yet."""
+        """Log those of these runs that are not logged yet, those of earlier sweeps too."""
         for record in records:
             self.log(record)
 
@@ -103,7 +103,7 @@ class Logs:
 
 
 def check_logs(kinds: Iterable[str]) -> None:
-    """Raise a UsageError, before any work, where the package of a log is not installed."""
+    """Raise a UsageError, before any work, if the package of a log is not installed."""
     for kind in kinds:
         if absent := [name for name in KINDS[kind][1] if importlib.util.find_spec(name) is None]:
             raise UsageError(
@@ -116,7 +116,7 @@ def check_logs(kinds: Iterable[str]) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock, waiting for it; on a file system without locks, hold nothing."""
+    """Wait for a lock and hold it; on a file system without locks, hold nothing."""
     try:
         while (file := try_lock(path)) is None:
             time.sleep(LOOK_SECONDS)

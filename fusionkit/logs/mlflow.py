@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# MLflow reports its use to its makers unless told not to; a log of somebody's runs is no occasion for that.
+# MLflow reports its use to its makers by default; logging a user's runs should not do that.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 from mlflow.entities import Metric, Param
@@ -22,12 +22,12 @@ from fusionkit.logs.entry import Entry
 
 DIGEST, STAMP = "fusionkit.run", "fusionkit.record"  # tags: which run, and, set last, which record of it
 AT_ONCE = 1000  # metrics, parameters and tags that a store takes in one call
-TRIES = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}  # when a server is first asked
+TRIES = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}  # while connecting
 LONGEST = 500  # characters of a parameter that every store takes
 
 
 class Mlflow:
-    """Through MLflow's client; a run without :data:`STAMP` was stopped half way and is done again."""
+    """Logs by MLflow's client; a run without :data:`STAMP` was interrupted and is logged again."""
 
     def __init__(self, uri: str, name: str, artifacts: str | None) -> None:
         self._client = MlflowClient(tracking_uri=uri)
@@ -57,7 +57,7 @@ class Mlflow:
         self._client.set_tag(run, STAMP, entry.stamp)
 
     def close(self) -> None:
-        """Each call has been sent."""
+        """Does nothing: each call has been sent."""
 
     def _runs(self, entry: Entry) -> Any:
         return self._client.search_runs([self._experiment], f"tags.`{DIGEST}` = '{entry.digest}'")
@@ -75,7 +75,7 @@ def _metrics(entry: Entry, ended: int) -> Iterator[Metric]:
 
 @contextmanager
 def _impatient() -> Iterator[None]:
-    """Fewer tries: by MLflow's own settings a sweep would wait four minutes for a server that was never there."""
+    """Set fewer tries: by MLflow's own settings a sweep would wait four minutes for a server that does not exist."""
     added = {name: value for name, value in TRIES.items() if name not in os.environ}
     os.environ |= added
     try:
@@ -91,6 +91,6 @@ def open_logger(folder: Path, runs: Path) -> Mlflow:
         with _impatient():
             return Mlflow(uri, name, None)
     folder.mkdir(parents=True, exist_ok=True)
-    for noisy in ("mlflow.store.db.utils", "alembic"):  # forty lines on making the tables of a new database
+    for noisy in ("mlflow.store.db.utils", "alembic"):  # they log forty lines for a new database
         logging.getLogger(noisy).setLevel(logging.WARNING)
     return Mlflow(f"sqlite:///{folder.resolve() / 'mlflow.db'}", name, (folder.resolve() / "artifacts").as_uri())

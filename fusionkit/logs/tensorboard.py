@@ -1,4 +1,4 @@
-"""TensorBoard: an event file a run, in RUNS/logs/tensorboard/{digest}."""
+"""TensorBoard: one event file per run, in RUNS/logs/tensorboard/{digest}."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch.utils.tensorboard.summary import hparams
 from fusionkit.io.files import sync_tree
 from fusionkit.logs.entry import Entry
 
-STAMP = "record"  # a file beside the events that names the record they are of
+STAMP = "record"  # a file beside the events with the stamp of their record
 
 
 class TensorBoard:
-    """Writes each run to a temporary folder and renames it: a folder that is there is whole."""
+    """Writes each run to a temporary folder and renames it, so that a run's folder is always complete."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -25,7 +25,7 @@ class TensorBoard:
         return entry.is_stamped(self._folder / entry.digest / STAMP)
 
     def log(self, entry: Entry) -> None:
-        # Its name begins with a point: TensorBoard's own walk over the folder passes it by.
+        # The name begins with a dot, so that TensorBoard ignores the folder.
         aside, place = self._folder / f".{entry.digest}", self._folder / entry.digest
         shutil.rmtree(aside, ignore_errors=True)
         with SummaryWriter(str(aside)) as writer:
@@ -42,7 +42,7 @@ class TensorBoard:
 
 def _write(writer: SummaryWriter, entry: Entry) -> None:
     parameters = {k: v if isinstance(v, (bool, int, float)) else str(v) for k, v in entry.parameters.items()}
-    # What the hparams dashboard reads; `add_hparams` would make a second folder for it.
+    # For the hparams dashboard; `add_hparams` would write a second folder.
     for summary in hparams(parameters | entry.tags, dict.fromkeys(entry.scores, 0)):  # type: ignore[no-untyped-call]
         writer._get_file_writer().add_summary(summary, walltime=entry.began)  # type: ignore[no-untyped-call]
     for epoch, when, values in entry.curve:

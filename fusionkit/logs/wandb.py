@@ -20,7 +20,7 @@ LONGEST = 64  # characters of a tag
 
 
 class Wandb:
-    """Through wandb's client; a file RUNS/logs/wandb/{digest} names the record that was logged to its end."""
+    """Logs by wandb's client; a file RUNS/logs/wandb/{digest} has the stamp of a record logged completely."""
 
     def __init__(self, folder: Path, group: str) -> None:
         self._folder, self._group = folder, group
@@ -36,7 +36,7 @@ class Wandb:
         name = f"{entry.digest}-{entry.stamp[:8]}"
         self._place.mkdir(parents=True, exist_ok=True)
         for left in (self._place / "wandb").glob(f"offline-run-*-{entry.digest}-*"):
-            shutil.rmtree(left)  # stopped half way, or of an earlier record
+            shutil.rmtree(left)  # interrupted, or of an earlier record
         run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "fusionkit"),
             group=self._group,
@@ -46,9 +46,9 @@ class Wandb:
             name=entry.name,
             config=entry.parameters,
             tags=[f"{kind}:{value}"[:LONGEST] for kind, value in entry.tags.items() if kind != "error"],
-            resume="allow",  # a run of this name that is there online was stopped half way
+            resume="allow",  # an online run of this name was interrupted
             reinit="create_new",
-            # It is the log of a run that has ended: this process's output, code and load are none of it.
+            # The run has ended before: this process's output, code and load are not part of it.
             settings=wandb.Settings(
                 silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True, x_disable_meta=True
             ),

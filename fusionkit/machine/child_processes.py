@@ -1,7 +1,7 @@
 """Child processes that are given work as JSON and answer in JSON, over one socket.
 
-A child is a fresh interpreter: it inherits no lock, no thread and nothing of the program that starts it but
-``sys.path``, so a script needs no guard around its main part. It ends with its parent, however that ends: the kernel
+A child is a fresh interpreter: it inherits no lock, no thread and nothing of the program that starts it except
+``sys.path``, so a script needs no ``__main__`` guard. It ends when its parent ends, for whatever reason: the kernel
 closes the parent's end of the socket, and a thread of the child waits for that.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
-# Ctrl-C goes to all processes of a terminal: it is for the parent to end its children.
+# Ctrl-C goes to all processes of a terminal: children ignore it, and their parent ends them.
 BOOT = """
 import json, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -28,7 +28,7 @@ sys.path[:] = json.loads(sys.argv[3])
 from fusionkit.machine.child_processes import serve
 serve(int(sys.argv[1]), sys.argv[2])
 """
-TOLD = 2000  # bytes of a dead child's last words that are looked at
+TOLD = 2000  # bytes at the end of a dead child's output that are read
 
 
 class Channel:
@@ -47,15 +47,15 @@ class Channel:
 
 
 class ChildProcess(Channel):
-    """A process that runs ``main(channel)`` of a module, with more variables in its ``environment``.
+    """A process that runs ``main(channel)`` of a module; ``environment`` has further variables for it.
 
-    Its ``connection`` is ready for :func:`multiprocessing.connection.wait` when it has said something or has ended.
+    Its ``connection`` is ready for :func:`multiprocessing.connection.wait` when it has sent something or has ended.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
         ours, theirs = Pipe()
         super().__init__(ours)
-        # Not to the terminal, where it would tear what is shown there; its end is told when the child dies.
+        # Not to the terminal, where it would break up what is shown; `end` reports the last line.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
         with theirs:
             handle = theirs.fileno()
@@ -69,7 +69,7 @@ class ChildProcess(Channel):
             )
 
     def end(self) -> str:
-        """Kill it if it still runs, and wait until it is gone; how it ended, with the last line that was written."""
+        """Kill it if it still runs, and wait for its end; returns how it ended, with the last line that it wrote."""
         self.connection.close()
         self.process.kill()
         status = self.process.wait()
@@ -81,13 +81,13 @@ class ChildProcess(Channel):
 
 
 def serve(handle: int, module: str) -> None:
-    """The child's side, called by its first lines."""
+    """Run the child's side; called by :data:`BOOT`."""
     threading.Thread(target=_end_with_parent, args=(handle,), name="end with parent", daemon=True).start()
     importlib.import_module(module).main(Channel(Connection(handle)))
 
 
 def _end_with_parent(handle: int) -> None:
     poll = select.poll()
-    poll.register(handle, 0)  # that the other end is closed is told whatever is asked for
+    poll.register(handle, 0)  # poll reports a closed other end whatever events are asked for
     poll.poll()
-    os._exit(0)  # nothing to clean up: what a child writes is whole or not there at any moment
+    os._exit(0)  # nothing to clean up: a child's files are complete or absent at any moment

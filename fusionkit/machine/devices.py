@@ -1,4 +1,4 @@
-"""Devices: which one is meant, and where a module's weights lie."""
+"""Devices: the device of a name, that of a module's weights, and concurrent work on a GPU."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import nn
 from fusionkit.errors import UsageError
 
 CPU = torch.device("cpu")
-MOST_STREAMS = 8  # lanes; pieces beyond it share one
+MOST_STREAMS = 8  # CUDA streams; lanes beyond that number share them
 
 
 def device_of(asked: str) -> torch.device:
-    """The device of a name; ``auto`` is the first GPU, else the CPU. UsageError where torch has no such device here."""
+    """The device of a name; ``auto`` is the first GPU, else the CPU. UsageError if torch has no such device here."""
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -31,14 +31,14 @@ def device_of(asked: str) -> torch.device:
 
 
 def home_of(module: nn.Module) -> torch.device:
-    """Where a module's weights lie; the CPU where it has none."""
+    """The device of a module's weights; the CPU if it has none."""
     return next((weights.device for weights in module.parameters()), CPU)
 
 
 class Streams:
-    """Pieces of work that a GPU does side by side: small ones leave most of it idle. On a CPU one follows the other.
+    """Pieces of work that run concurrently on a GPU: a small one leaves most of it idle. On a CPU they run in turn.
 
-    A piece has a lane for life: what it records is replayed on the stream on which it was recorded.
+    A piece keeps its lane: what it records is replayed on the stream on which it was recorded.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -46,8 +46,8 @@ class Streams:
 
     @contextmanager
     def joined(self, lanes: Sequence[int]) -> Iterator[Sequence[AbstractContextManager[object]]]:
-        """A context for the piece of each lane; pieces begin when all that was told before is done, and what is told
-        afterwards begins when all pieces are. What a piece allocates must not be freed by another piece.
+        """A context for the piece of each lane. Pieces begin when all work queued before them is done, and work queued
+        afterwards begins when all pieces are done. One piece must not free what another has allocated.
         """
         if self._device.type != "cuda":
             yield [nullcontext()] * len(lanes)

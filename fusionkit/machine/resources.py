@@ -1,4 +1,4 @@
-"""The resources of this machine, or of the container of this process."""
+"""The resources of this machine, or of this process's container."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def cores() -> int:
-    """The cores that this process may use: those it is bound to, or fewer where a container's share is less."""
+    """The number of cores that this process may use: those it is bound to, or a container's share if that is less."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     match _words(CGROUP / "cpu.max"):
         case [share, period] if share != "max":
@@ -18,7 +18,7 @@ def cores() -> int:
 
 
 def spare_memory() -> int | None:
-    """Bytes that this machine, or this container, has left; None where nobody tells."""
+    """Bytes of memory that this machine or container has left; None if the system does not report it."""
     lines = [line.split() for line in _text(Path("/proc/meminfo")).splitlines()]
     left = [int(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"]
     limit, used = _words(CGROUP / "memory.max"), _words(CGROUP / "memory.current")

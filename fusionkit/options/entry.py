@@ -2,8 +2,8 @@
 
     warmup: float = option(0.0, "Share of the steps in which the rate rises from 0.", ge=0, lt=1)
 
-A spec's field with such an entry is checked when the spec is made. The same entry gives the flag of a command with its
-help, the key of a YAML file and how its text is read, the key's part of a JSON schema, and a column of results.
+A spec's field with such an entry is checked when the spec is made. The same entry defines the flag of a command with
+its help, the key of a YAML file and how its text is read, the key's part of a JSON schema, and a column of results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Spec = TypeVar("Spec", bound=type[Any])
 KINDS: dict[str, type[Any]] = {"int": int, "float": float, "bool": bool}
 YES_NO = {"yes": True, "true": True, "no": False, "false": False}
 WANTED: dict[type[Any], str] = {int: "a whole number", float: "a number", str: "a text", bool: "yes or no"}
-# Of a number, as pydantic's ``Field`` names them: the comparison, and in words.
+# The bounds of a number, named as in pydantic's ``Field``: the comparison, and its words.
 BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "ge": (operator.ge, "from"), "gt": (operator.gt, "above"), "le": (operator.le, "up to"),
     "lt": (operator.lt, "below"),
@@ -33,22 +33,22 @@ PRODUCT, SWEPT, WHOLE, NONE = "product", "swept", "whole", "none"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptionInfo:
-    """One option. As the entry of a spec's field it takes name, kind, default and ``optional`` from the field.
+    """One option. An entry of a spec's field takes name, kind, default and ``optional`` from the field.
 
     Attributes:
         help: a sentence or two for the user. name: the field's name. kind: int, float, str or bool. default: the value
-            where none is given. optional: None is allowed.
+            if none is given. optional: None is allowed.
         choices: the only texts allowed. gt, ge, lt, le: bounds of a number. pattern: a regular expression for the whole
-            text. unit, example: of the value, for error messages.
-        later: the field is newer than the first digests, so it is part of a digest only where its value is not the
+            text. unit, example: those of the value, for error messages.
+        later: the field is newer than the first digests, so it is part of a digest only if its value is not the
             default.
         flag: its name in commands and YAML files; the field's name unless given. parameter: its name in functions; the
-            flag unless given. metavar: of its value, for help.
+            flag unless given. metavar: the placeholder of its value, for help.
         lists: the meaning of several values: ``swept``, a flag given several times makes a run for each; ``whole``,
             they are one value together; ``product``, a list in a file makes a block for each; ``none``, not allowed.
-        place: the value is a path, in a file relative to that file.
-        named: of several tasks each may have a value: a flag is given several times as NAME=VALUE, in a file it is a
-            block of them, and the text has them one after another, ``topic=classification,slots=tagging``.
+        place: the value is a path; in a file it is relative to that file.
+        named: each of several tasks may have its own value. The flag is given several times as NAME=VALUE, in a file it
+            is a block of them, and as one text they are joined, ``topic=classification,slots=tagging``.
     """
 
     help: str
@@ -93,7 +93,7 @@ class OptionInfo:
         """The value of a text.
 
         Raises:
-            ValueError: it is none of this kind.
+            ValueError: the text is no value of this kind.
         """
         if self.kind is bool:
             if (value := YES_NO.get(text.lower())) is None:
@@ -102,7 +102,7 @@ class OptionInfo:
         return self.kind(text)
 
     def check(self, value: Any) -> Any:
-        """The value as it is kept: numbers as Python's own, since 0 and 0.0 are two values to JSON and to digests.
+        """The value as stored, with numbers converted to ``kind``, because JSON and digests distinguish 0 from 0.0.
 
         Raises:
             UsageError: a value that the option cannot have.
@@ -140,7 +140,7 @@ def joined(given: str | Mapping[str, str] | None) -> str | None:
 
 
 def _whole(value: Any) -> int:
-    if type(value) is not int:  # as nearly all are: a sweep makes thousands of specs
+    if type(value) is not int:  # the fast path: a sweep makes thousands of specs
         if isinstance(value, bool):
             raise TypeError
         return operator.index(value)
@@ -150,7 +150,7 @@ def _whole(value: Any) -> int:
 def _real(value: Any) -> float:
     if type(value) is not float and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
         raise TypeError  # float() would read texts too
-    return float(value) + 0.0  # -0.0 is 0.0, too
+    return float(value) + 0.0  # -0.0 becomes 0.0
 
 
 def about(help: str, **entry: Any) -> dict[str, OptionInfo]:
@@ -186,7 +186,7 @@ def _entries(spec: Any) -> Mapping[str, OptionInfo]:
 
 
 def check_options(spec: Any, but: Container[str] = ()) -> None:
-    """Check a frozen spec's options and keep them as :meth:`OptionInfo.check` gives them; for ``__post_init__``.
+    """Check a frozen spec's options and store the values that :meth:`OptionInfo.check` returns; for ``__post_init__``.
 
     Raises:
         UsageError: a value that its option cannot have.
@@ -198,7 +198,7 @@ def check_options(spec: Any, but: Container[str] = ()) -> None:
 
 
 def documented(spec: Spec) -> Spec:
-    """Tell a spec's options in its docstring."""
+    """Add a spec's options to its docstring."""
     told = "".join(f"        {name}: {entry.help}\n" for name, entry in options_of(spec).items())
     spec.__doc__ = f"{spec.__doc__}\n\n    Attributes:\n{told}    "
     return spec

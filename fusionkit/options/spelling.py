@@ -1,11 +1,11 @@
 """The spelling of a fusion or a method and its options: ``name:argument,option=value,…``.
 
-``last``, ``layer:3``, ``dwatt:scale=yes``, ``houlsby:64,share=layer``. The name is one of the table, of an installed
-package or an import path, ``mylab.mix:MyFusion:scale=yes`` (:mod:`fusionkit.registry`). The options are the
-keyword-only parameters of the class's constructor and of a fusion's ``reads``, with their types; one without a default
-is the argument.
+``last``, ``layer:3``, ``dwatt:scale=yes``, ``houlsby:64,share=layer``. The name is one of the table or of an
+installed package, or an import path, ``mylab.mix:MyFusion:scale=yes`` (:mod:`fusionkit.registry`). The options are the
+keyword-only parameters of the class's constructor and of a fusion's ``reads``, with their types; the one without a
+default is the argument.
 
-In this file ``noun`` is ``fusion`` or ``method``, ``kind`` the name, and ``made`` the class behind it.
+In this file ``noun`` is ``fusion`` or ``method``, ``kind`` the name, and ``made`` its class.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any, Literal
 from fusionkit.errors import UsageError, unknown_name
 
 TRUTH = {"yes": True, "no": False}
-# As help and as errors name them.
+# The names in help, and in errors.
 TYPES = {int: ("INTEGER", "integer"), float: ("NUMBER", "number"), str: ("TEXT", "text")}
-SIGNED = ("__init__", "reads")  # whose keyword-only parameters are the options
+SIGNED = ("__init__", "reads")  # the functions whose keyword-only parameters are the options
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Option:
         """The value of a text that is one of the choices, if there are any.
 
         Raises:
-            ValueError: it is of another type.
+            ValueError: the text is of another type.
         """
         return self.type(text) if self.choices is None else self.choices[text]
 
@@ -64,7 +64,7 @@ def options_of(made: type[Any]) -> dict[str, Option]:
     """The options of a class by name, its argument first.
 
     Raises:
-        TypeError: one of another type than bool, int, float, str or ``Literal`` of texts.
+        TypeError: an option has another type than bool, int, float, str or ``Literal`` of texts.
     """
     found = []
     for function in (getattr(made, name) for name in SIGNED if hasattr(made, name)):
@@ -78,10 +78,10 @@ def options_of(made: type[Any]) -> dict[str, Option]:
 
 
 def outline(target: str) -> type[Any]:
-    """A class with the signatures of one of fusionkit's own, read off its file: importing it takes torch's seconds.
+    """A class with the signatures of one of fusionkit's own, read from its file, because importing torch takes seconds.
 
     Args:
-        target: an import path of the table, ``fusionkit.fusions.last:Last``.
+        target: an import path from the table, ``fusionkit.fusions.last:Last``.
     """
     module, _, name = target.partition(":")
     spec = importlib.util.find_spec(module)
@@ -126,7 +126,7 @@ def parse(noun: str, kind: str, made: type[Any], options: str | None, also: str 
     """All options, defaults included.
 
     Args:
-        options: the text after the name's colon; None where there is no colon. also: what else an error may suggest.
+        options: the text after the name's colon; None where there is no colon. also: a further suggestion for errors.
 
     Raises:
         UsageError: an unknown option (with the nearest), a value that does not fit, an argument that is missing or not
@@ -164,7 +164,7 @@ def parse(noun: str, kind: str, made: type[Any], options: str | None, also: str 
 
 
 def omitted(made: type[Any], options: str | None) -> Option | None:
-    """The argument, where the text after a name leaves it out; ``options`` as of :func:`parse`."""
+    """The argument, if the text after a name leaves it out, else None; ``options`` as in :func:`parse`."""
     argument = next((option for option in options_of(made).values() if option.required), None)
     parts = [] if options is None else options.split(",")
     told = argument is None or any("=" not in part or part.partition("=")[0] == argument.name for part in parts)
@@ -172,7 +172,7 @@ def omitted(made: type[Any], options: str | None) -> Option | None:
 
 
 def spell(kind: str, made: type[Any], values: Mapping[str, Any]) -> str:
-    """The one spelling: defaults left out, options in the order of its constructor."""
+    """The canonical spelling: defaults left out, options in the order of the constructor."""
     parts = [
         option.write(values[name]) if option.required else f"{name}={option.write(values[name])}"
         for name, option in options_of(made).items()
@@ -182,12 +182,12 @@ def spell(kind: str, made: type[Any], values: Mapping[str, Any]) -> str:
 
 
 def named(kind: str, made: type[Any]) -> str:
-    """A name as help shows it, its argument behind: ``layer:k``."""
+    """A name followed by its argument, as help shows it: ``layer:k``."""
     return ":".join([kind, *(name for name, option in options_of(made).items() if option.required)])
 
 
 def usage(kind: str, made: type[Any]) -> str:
-    """All that may be written: ``linear[:gamma=yes|no,norm=none|token,embeddings=yes|no]``."""
+    """A name with all its options, as help shows it: ``linear[:gamma=yes|no,norm=none|token,embeddings=yes|no]``."""
     optional = ",".join(str(option) for option in options_of(made).values() if not option.required)
     name = named(kind, made)
     return name if not optional else f"{name}[{',' if ':' in name else ':'}{optional}]"

@@ -1,4 +1,4 @@
-"""The options of ``fit`` and ``encode`` by their flags: the fields of a spec, and what chooses fields in other ways."""
+"""The options of ``fit`` and ``encode`` by their flags: a spec's fields, and options that set fields in other ways."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusionkit.options.entry import NONE, SWEPT, WHOLE, OptionInfo, options_of
 from fusionkit.specs import AUTO, ENCODER, ORDERS, PARTS, EncodeSpec, RunSpec
 
 _RUN = options_of(RunSpec)
-# What a user gives instead of these fields of a run; all others are given as they are.
+# The options that a user gives instead of these fields of a run; all other fields are options themselves.
 _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "store": (),
     "mix": (),
@@ -138,7 +138,7 @@ def by_flag(*options: OptionInfo) -> dict[str, OptionInfo]:
     return {entry.flag: entry for entry in options}
 
 
-# What a run is, as it may stand in each block of a sweep.
+# The options of a run, which each block of a sweep may have.
 FIT = by_flag(
     *(given for name, entry in _RUN.items() for given in _GIVEN.get(name, (entry,))),
     OptionInfo(
@@ -164,7 +164,7 @@ FIT = by_flag(
         lists=NONE,
     ),
 )
-# One for all runs of a sweep.
+# The options that all runs of a sweep share.
 STORES = by_flag(
     OptionInfo(
         name="store", help="Stores to train on, or a share of one.", parameter="stores", lists=WHOLE, place=True

@@ -20,7 +20,7 @@ class YamlNode:
     """The content of a file, with the line of each value.
 
     Attributes:
-        path: the file. value: blocks, lists and texts. places: for each value ``line 12``, or ``--set`` with its key.
+        path: the file. value: blocks, lists and texts. places: for each value ``line 12``, or ``--set KEY``.
     """
 
     path: Path
@@ -28,7 +28,7 @@ class YamlNode:
     places: dict[Keys, str]
 
     def _place(self, keys: tuple[str, ...]) -> str:
-        """The place of the innermost of these keys that has one; ``""`` where none has."""
+        """The place of the innermost of these keys that has one; ``""`` if none has."""
         ends = range(len(keys), 0, -1)
         return next((self.places[keys[:end]] for end in ends if keys[:end] in self.places), "")
 
@@ -47,7 +47,7 @@ class YamlNode:
         return UsageError(f"{self.where(*keys)}: {what}", **told)
 
     def placed(self, keys: Sequence[str], error: UsageError) -> UsageError:
-        """Another error, with the place in front."""
+        """The same error with the place in front."""
         return self.wrong(
             keys, error.what, expected=error.expected, received=error.received, remedy=error.remedy
         )  # fmt: skip
@@ -60,7 +60,7 @@ class YamlNode:
             raise self.placed(keys, error) from error
 
     def among(self, keys: Sequence[str], kind: str, name: str, known: Any) -> None:
-        """Refuse a name that is none of those known, with the nearest."""
+        """Refuse a name that is not known; the error suggests the nearest one."""
         if name not in known:
             raise self.placed(keys, unknown_name(kind, name, known))
 
@@ -68,10 +68,10 @@ class YamlNode:
 def read_options(
     written: YamlNode, keys: Keys, block: Mapping[str, Any], known: Mapping[str, OptionInfo], checks: Checks = NO_CHECKS
 ) -> dict[str, Any]:
-    """Values by parameter: tuples where several are swept or have one meaning, lists for what makes a product.
+    """Values by parameter: tuples for options that are swept or whole, lists for those that make a product.
 
     Args:
-        keys: where the block stands. known: options by flag; other keys of the block are left out. checks: further
+        keys: the place of the block. known: options by flag; other keys of the block are left out. checks: further
             checks of a flag's value; they raise :class:`UsageError`.
 
     Raises:

@@ -15,22 +15,22 @@ import yaml
 
 from fusionkit.errors import UsageError
 
-Keys = tuple[str, ...]  # the way to a value: names of keys, numbers of a list's items from 0
-Places = dict[Keys, str]  # of each value ``line 12``
-DEEPEST, MOST, MOST_CHARACTERS = 8, 100_000, 1 << 18  # blocks in each other; values, and characters, of a file
-DEEPEST_BRACKETS = 100  # those in texts are counted too
+Keys = tuple[str, ...]  # the path to a value: names of keys, numbers of a list's items from 0
+Places = dict[Keys, str]  # for each value ``line 12``
+DEEPEST, MOST, MOST_CHARACTERS = 8, 100_000, 1 << 18  # the depth of blocks; the values and characters of a file
+DEEPEST_BRACKETS = 100  # brackets within texts are counted too
 BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 MERGE = "<<"  # YAML's merge key
 
 
 def read_texts(path: Path, kind: str, expected: str, remedy: str) -> tuple[Any, Places]:
-    """The content of a file: blocks, lists and texts, ``""`` for an empty one; and where each of its values stands.
+    """The content of a file: blocks, lists and texts, ``""`` for an empty file; and the place of each of its values.
 
     Args:
-        kind: what the file should be; ``expected`` and ``remedy`` are for the error where the file is not YAML.
+        kind: what the file should be; ``expected`` and ``remedy`` are for the error if the file is not YAML.
 
     Raises:
-        UsageError: no such file, no YAML, a key twice in one block, or more than a file may hold (:data:`DEEPEST`,
+        UsageError: no such file, not YAML, a key twice in one block, or more than a file may hold (:data:`DEEPEST`,
             :data:`MOST`, :data:`MOST_CHARACTERS`; an alias counts as what it stands for).
     """
     places: Places = {}
@@ -48,14 +48,14 @@ def read_texts(path: Path, kind: str, expected: str, remedy: str) -> tuple[Any, 
 
 
 def parse_texts(content: str, path: Path, keys: Keys, places: Places) -> Any:
-    """The same of YAML that stands at ``keys`` of a file; the places of its values are added to the known ones.
+    """The content of YAML at ``keys`` of a file; the places of its values are added to ``places``.
 
     Raises:
-        yaml.YAMLError: it is none. UsageError: as above.
+        yaml.YAMLError: it is not YAML. UsageError: as in :func:`read_texts`.
     """
     if len(content) > MOST_CHARACTERS:
         raise _too_much(path, "characters", MOST_CHARACTERS, "write a shorter one")
-    # A thousand brackets in each other take the parser seconds before it gives up, more where recursion may go deeper.
+    # A thousand nested brackets take the parser seconds before it fails, and longer with a higher recursion limit.
     if max(itertools.accumulate(map(BRACKETS.get, content, itertools.repeat(0))), default=0) > DEEPEST_BRACKETS:
         raise _too_deep(str(path))
     try:
@@ -67,14 +67,14 @@ def parse_texts(content: str, path: Path, keys: Keys, places: Places) -> Any:
 
 @dataclass
 class _Texts:
-    """The values of a file, written out; an alias inside what it names has no end, and aliases of aliases grow without
-    bound: nine of nine of nine …
+    """The values of a file, with its aliases expanded, within limits: an alias inside its own anchor never ends, and
+    nested aliases grow exponentially.
     """
 
     path: Path
     places: Places
     characters: int = 0
-    merging: set[int] = field(default_factory=set)  # blocks whose keys are just being taken
+    merging: set[int] = field(default_factory=set)  # the blocks that are being merged
 
     def plain(self, node: Any, keys: Keys) -> Any:
         where = f"{self.path}, {_line(node)}"
@@ -97,7 +97,7 @@ class _Texts:
         block, names = dict[str, Any](), set[str]()
         for key, item in node.value:
             name = str(key.value) if isinstance(key, yaml.ScalarNode) else "a list or block"
-            if name in names:  # YAML would keep the last of them and say nothing
+            if name in names:  # YAML would silently keep the last one
                 raise UsageError(
                     f"{self.path}, {_line(key)}: {name!r} is given twice in one block",
                     expected="each key once",
@@ -111,7 +111,7 @@ class _Texts:
         return merged | block
 
     def _merged(self, items: list[Any], keys: Keys) -> dict[str, Any]:
-        """Keys that a block takes from others by ``<<: *block`` or ``<<: [*block, *block]``; the first one counts."""
+        """Keys that a block takes from others by ``<<: *block`` or ``<<: [*block, *block]``; the first block wins."""
         found: dict[str, Any] = {}
         for item in items:
             for block in reversed(item.value if isinstance(item, yaml.SequenceNode) else [item]):
@@ -121,7 +121,7 @@ class _Texts:
                         expected="<<: *NAME of a block, or a list of such",
                         received="a text" if isinstance(block, yaml.ScalarNode) else "a list",
                     )
-                self.characters += 1  # so that empty blocks of empty blocks end, too
+                self.characters += 1  # so that nested empty blocks reach the limit too
                 if id(block) in self.merging:
                     raise _too_deep(f"{self.path}, {_line(item)}")
                 self.merging.add(id(block))

@@ -1,4 +1,4 @@
-"""Studies: from sources to tables, figures and a page, doing only what is missing."""
+"""Studies: from sources to tables, figures and a page; only missing steps are done."""
 
 from typing import TYPE_CHECKING
 
@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 __all__ = ["StepResult", "Study", "read_study", "run_study"]
 
-# Loads torch, which reading a study does not.
+# Loads torch, which reading a study does not need.
 __getattr__ = lazily(__name__, {"fusionkit.study.run": ("StepResult", "run_study")})

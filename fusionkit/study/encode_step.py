@@ -1,4 +1,4 @@
-"""The step of a source: encoded into a store."""
+"""The step of a source: encode it into a store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fusionkit.study.study import SourceStep
 
 
 def encode_step(source: SourceStep, work: StudyFolder, commands: Commands) -> Step:
-    """Encode, go on with a begun store, or find it complete."""
+    """Encode a source, continue an unfinished store, or find it complete."""
     store = work.store(source.name)
 
     def made_from() -> dict[str, Any]:
@@ -52,7 +52,7 @@ def encode_step(source: SourceStep, work: StudyFolder, commands: Commands) -> St
 
 
 def open_data(source: SourceStep) -> Source:
-    """The source itself, as an encode opens it; errors as :func:`fusionkit.sources.open_source`."""
+    """The opened source, as an encode opens it; errors as in :func:`fusionkit.sources.open_source`."""
     options = encode_options(source)
     return open_source(
         options["source"],
@@ -65,7 +65,7 @@ def open_data(source: SourceStep) -> Source:
 
 
 def opened_once() -> Callable[[SourceStep], Source]:
-    """:func:`open_data`, but a data set that several sources encode is read once."""
+    """A function like :func:`open_data` that reads a data set once, even if several sources encode it."""
     opened: dict[tuple[Any, ...], Source] = {}
 
     def open_known(source: SourceStep) -> Source:

@@ -1,4 +1,4 @@
-"""The step of a sweep: its runs trained over the stores it names."""
+"""The step of a sweep: train its runs over the stores that it names."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from fusionkit.study.sweeps import sweep_text
 
 
 class SweepFit:
-    """A sweep over complete stores: those of the study, or those of ``store_of`` by the names of sources.
+    """A sweep over complete stores: those of the study, or those that ``store_of`` names by source.
 
-    ``known`` are records of runs by digest that count as done (:func:`fusionkit.runs.records_file.known_runs`).
+    ``known`` has records, by digest, of runs that count as done (:func:`fusionkit.runs.records_file.known_runs`).
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class SweepFit:
 
     @cached_property
     def stores(self) -> dict[str, Store]:
-        """All that it reads, by the names of their sources."""
+        """All stores that it reads, by the names of their sources."""
         return {name: open_store(self._places[name]) for name in self.step.sources}
 
     @property
     def store(self) -> Stores:
-        """What it trains over."""
+        """The stores that it trains over, opened together."""
         return self._opened[0]
 
     @cached_property
@@ -64,12 +64,12 @@ class SweepFit:
 
     @cached_property
     def sweep(self) -> Sweep:
-        """Its runs; a UsageError where its stores cannot serve a choice."""
+        """Its runs; UsageError if its stores do not fit one of its options."""
         with errors_at(f"{self.step.place}, sweep {self.step.name}"):
             return expand_blocks(self.store, [self._placed(block) for block in self._opened[1]])
 
     def _placed(self, block: Mapping[str, Any]) -> dict[str, Any]:
-        """The block with folders of runs where it names sweeps."""
+        """The block with folders of runs in place of names of sweeps."""
         placed = dict(block)
         if "init_from" in placed:
             placed["init_from"] = tuple(str(self._work.runs(name)) for name in placed["init_from"])
@@ -78,21 +78,21 @@ class SweepFit:
         return placed
 
     def records(self) -> list[dict[str, Any]]:
-        """Those of its runs that are there, in the order of the sweep."""
+        """The records of its runs that exist, in the order of the sweep."""
         found = (self.folder.record(spec) for spec in self.sweep.specs)
         return [record for record in found if record is not None]
 
     def answers(self, digest: str) -> dict[str, RunAnswers]:
-        """The answers of one of its runs on test."""
+        """The answers on test of one of its runs."""
         return self.folder.answers(digest)
 
     @property
     def untrained(self) -> Sweep:
-        """The sweep without the runs that are known and not there: what is left is there or has to be trained."""
+        """The sweep without known runs that are not in the folder: the others are there, or have to be trained."""
         return dataclasses.replace(self.sweep, specs=[spec for spec in self.sweep.specs if not self._is_taken(spec)])
 
     def take_known(self) -> int:
-        """Put the records of known runs into the folder, without weights; how many there were."""
+        """Write the records of known runs into the folder, without weights; returns their number."""
         taken = [spec for spec in self.sweep.specs if self._is_taken(spec)]
         for spec in taken:
             self.folder.write(spec, self._known[spec.digest], {})

@@ -3,7 +3,7 @@
     WORK/stores/NAME.store     WORK/sweeps/NAME.yaml   WORK/runs/NAME      WORK/tables/NAME.md, .csv, .tex
     WORK/figures/NAME.*        WORK/report.html        WORK/study.json     WORK/.study.lock
 
-A step is done where its inputs are those that were recorded and its outputs are still there. Both are compared by
+A step is done if its inputs are those that were recorded and its outputs are still there. Both are compared by
 content; times of files are not used.
 """
 
@@ -26,7 +26,7 @@ from fusionkit.study.steps import Made, Step
 
 LEDGER, LOCK = "study.json", ".study.lock"
 FORMAT, VERSION = "fusionkit study", 1
-# What a study makes there; anything else in a folder without study.json is somebody's.
+# What a study makes there; a folder with anything else and without study.json is not a study's.
 OURS = ("stores", "sweeps", "runs", "tables", "figures", "report.html", LEDGER, LOCK)
 
 
@@ -55,7 +55,7 @@ class StudyFolder:
         return self.path / "report.html"
 
     def name(self, path: Path) -> str:
-        """A path as ``study.json`` has it."""
+        """A path as it is written in ``study.json``."""
         return path.relative_to(self.path).as_posix()
 
     def contents(self, names: Iterable[str]) -> dict[str, str]:
@@ -63,7 +63,7 @@ class StudyFolder:
         return {name: content_of(self.path / name) for name in names if (self.path / name).is_file()}
 
     def check(self) -> None:
-        """Refuse, as a UsageError, a folder that holds files of something else."""
+        """Raise UsageError for a folder that holds files of something else."""
         path = self.path
         others = [each.name for each in path.iterdir() if each.name not in OURS] if path.is_dir() else []
         if path.is_file() or (others and not (path / LEDGER).is_file()):
@@ -76,7 +76,7 @@ class StudyFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder for this process; a folder in which nothing was made is left as it was.
+        """Lock the folder for this process; if nothing was made in it, it is left as it was.
 
         Raises:
             UsageError: another process holds it.
@@ -88,7 +88,7 @@ class StudyFolder:
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-            yield  # a file system without locks: stores and runs are written safely all the same
+            yield  # a file system without locks: stores and runs are written safely anyway
             return
         if file is None:
             raise UsageError(
@@ -118,7 +118,7 @@ class Ledger:
         self._head = {key: value for key, value in found.items() if key != "steps"}
 
     def begin(self, command: str, study: Mapping[str, Any]) -> None:
-        """Record that this study works in the folder."""
+        """Record the study and the command that work in the folder."""
         self._head = {"format": FORMAT, "version": VERSION, "command": command, "study": dict(study)}
         self._write()
 

@@ -1,8 +1,8 @@
-"""The forecast of a study: for each step whether it is done, and the bytes and time that are left.
+"""The forecast of a study: for each step whether it is done, and the bytes and time that it still needs.
 
 A missing store is estimated from a small one: some examples of each split, encoded into a temporary folder.
 
-    of a store = Σ over splits of what the sample has · examples / examples in the sample
+    value of a store = Σ over splits of the sample's value · examples / examples in the sample
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fusionkit.study.study import SourceStep, Study, SweepStep
 
 THERE, BEGUN, MISSING = "there", "begun", "to do"
 SAMPLE = {"train": 64, "validation": 32, "test": 16}
-CARVED = 0.1  # of train, where there is no validation
+CARVED = 0.1  # share of train, if there is no validation
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class StepForecast:
     """The work that is left for one step.
 
     Attributes:
-        state: ``there``, ``begun`` or ``to do``. bytes, seconds: those that are left; None where they are unknown.
-        told: in words.
+        state: ``there``, ``begun`` or ``to do``. bytes, seconds: those that are left; None if they are unknown.
+        told: a note for the user.
     """
 
     step: str
@@ -58,10 +58,10 @@ class StepForecast:
 def forecast_study(
     study: Study, work: StudyFolder, commands: Commands, known: Known | None = None
 ) -> list[StepForecast]:
-    """Each step, in order; nothing is kept.
+    """The forecast of each step, in order; nothing is kept.
 
     Raises:
-        UsageError, DataError, EncoderError: the errors of the study itself.
+        UsageError, DataError, EncoderError: as when the study is run.
     """
     work.check()
     data = opened_once()
@@ -70,7 +70,7 @@ def forecast_study(
         planner = _Planner(study, work, commands, Path(folder), data)
         found = [planner.encode(name, f"encode {name}" in done) for name in study.sources]
         found += [planner.fit(sweep, fittings[name]) for name, sweep in study.sweeps.items()]
-    # A table, figures and the page take seconds at most; they are made anew where anything before them is.
+    # A table, figures and the page take seconds at most; they are made again if anything before them is.
     changed = any(each.state != THERE for each in found)
     for step in steps[len(found) :]:
         there = not changed and step.is_done(ledger.step(step.name))
@@ -84,13 +84,13 @@ class _Planner:
     def __init__(self, study: Study, work: StudyFolder, commands: Commands, folder: Path, data: Data) -> None:
         self._study, self._work, self._commands, self._folder, self._data = study, work, commands, folder, data
         self._stores: dict[str, SourceStore] = {}
-        self._ready: set[str] = set()  # sweeps of which every run is there
+        self._ready: set[str] = set()  # sweeps whose runs are all there
         self._measured = Measurements()  # of all sweeps together
 
     def encode(self, name: str, done: bool) -> StepForecast:
-        """The step of a source."""
+        """The forecast of a source's step."""
         place = self._work.store(name)
-        if is_complete(place):  # also one that this study has not looked at yet: it will be found complete
+        if is_complete(place):  # also one that this study has not checked yet: the run will find it complete
             self._stores[name] = store = complete_store(place)
             told = f"{store.bytes / 1e6:,.0f} MB" + ("" if done else "; whether it is this source's will be looked at")
             return StepForecast(f"encode {name}", THERE, 0, 0.0, told)
@@ -101,7 +101,7 @@ class _Planner:
         return StepForecast(f"encode {name}", state, store.bytes, store.seconds, told)
 
     def fit(self, sweep: SweepStep, fitting: SweepFit) -> StepForecast:
-        """The step of a sweep: as ``fit --dry-run`` where its stores are there, else over samples of them."""
+        """The forecast of a sweep's step: as ``fit --dry-run`` if its stores are there, else over samples of them."""
         name = f"fit {sweep.name}"
         stored = all(is_complete(self._work.store(each)) for each in sweep.sources)
         if stored and set(sweep.begins) <= self._ready:
@@ -119,7 +119,7 @@ class _Planner:
             told = f"{left:,} of {counted(runs_in_all, 'run')}" + (f", {told}" if told else "")
             return StepForecast(name, state, None, found.seconds, told)
         over, cost = sample_fit(sweep, self._work, self._stores)
-        specs = [spec for spec in over.sweep.specs if not spec.is_floor]  # a floor is a moment's work
+        specs = [spec for spec in over.sweep.specs if not spec.is_floor]  # a floor takes almost no time
         self._commands.measure(specs, cost, self._measured)
         alone = sum(self._measured.factor(spec) * cost.seconds(spec) for spec in specs)
         processes = min(self._commands.workers or cores(), len(specs))
@@ -134,7 +134,7 @@ class SourceStore:
     """The store of a source, or of a sample of it.
 
     Attributes:
-        place: where it is. examples: of each split of the whole source. The others are of the whole store too.
+        place: where it is. examples: by split. rows, bytes, seconds: these, and examples, are those of the whole store.
     """
 
     place: Place
@@ -154,7 +154,7 @@ def complete_store(place: Place) -> SourceStore:
 def sample_store(
     source: SourceStep, data: Source, folder: Path, encode: Callable[[Mapping[str, Any], Path], None]
 ) -> SourceStore:
-    """Encode some examples of each split of a source, drawn uniformly, and scale up the bytes and time."""
+    """Encode some examples of each split of a source, drawn uniformly, and extrapolate rows, bytes and time."""
     options, splits = encode_options(source), data.splits
     few, store = folder / f"{source.name}.examples", folder / f"{source.name}.store"
     few.mkdir()
@@ -182,8 +182,8 @@ def sample_store(
 
 
 def sample_fit(sweep: SweepStep, work: StudyFolder, stores: Mapping[str, SourceStore]) -> tuple[SweepFit, CostModel]:
-    """A sweep over stores of samples, and what its runs cost over the whole ones."""
-    # Where runs begin, and which examples they draw, makes no difference in time.
+    """A sweep over sample stores, and the cost model of its runs over the whole stores."""
+    # Initial weights and the choice of examples make no difference in time.
     blocks = tuple(
         {name: value for name, value in block.items() if name not in ("init_from", "draw_from", "init_part")}
         for block in sweep.blocks

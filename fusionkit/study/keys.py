@@ -22,8 +22,8 @@ def _keys_of(spec: type[object]) -> dict[str, OptionInfo]:
     return by_flag(*(entry if entry.lists == WHOLE else replace(entry, lists=NONE) for entry in entries))
 
 
-# How a source is encoded. `device` is the machine's, and code of others' must be trusted by who runs a study, not by
-# who wrote it: both stay on the command line.
+# How a source is encoded. `device` depends on the machine, and whether to trust remote code is decided by the user who
+# runs a study, not by its author: both are options of the command line only.
 ENCODING = {flag: entry for flag, entry in ENCODE.items() if flag not in ("device", "trust-remote-code")}
 SOURCE = {**_blocks(source="A file, a folder, a hub id; ${data}/NAME."), **ENCODING}
 COMPARISON = _keys_of(Comparison)
@@ -50,4 +50,4 @@ TOP = {
 }
 FROM = ("init-from", "draw-from")  # names of earlier sweeps
 SWEEP = (*STORES, *FIT, "runs", "tasks")
-COLUMNS = ("sweep", *(field.name for field in fields(RunSpec)), *FLAT)  # that a comparison may group by
+COLUMNS = ("sweep", *(field.name for field in fields(RunSpec)), *FLAT)  # columns that a comparison may group by

@@ -24,10 +24,10 @@ YES, NO = ("yes", "true"), ("no", "false")
 
 
 def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = ()) -> Study:
-    """Read a file.
+    """Read and check a study's file.
 
     Args:
-        settings: ``KEY.KEY=VALUE``, which win over the file. only: names of sweeps; other sweeps are left out, with the
+        settings: ``KEY.KEY=VALUE``, which override the file. only: names of sweeps; other sweeps are left out, with the
             sources that only they need.
 
     Raises:
@@ -56,7 +56,7 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
 
 
 def read_comparisons(path: Path) -> dict[str, Comparison]:
-    """The comparisons of a study alone: its sources may be elsewhere; errors as of :func:`read_study`."""
+    """Only the comparisons of a study, whose sources may be elsewhere; errors as in :func:`read_study`."""
     written = read_written(path, ["data=."], {"bundled": "."})
     sweeps = list(block_at(written, ("sweeps",)))
     return {name: _comparison(written, name, sweeps) for name in block_at(written, ("comparisons",))}
@@ -83,10 +83,10 @@ def _source(written: YamlNode, name: str, shared: Mapping[str, Any]) -> SourceSt
 
 
 def _place(written: YamlNode, keys: Keys, text: str) -> str:
-    """A source's place: a path beside the file, or a hub id as it is.
+    """A source's place: a path, relative to the file's folder, or an unchanged hub id.
 
     Raises:
-        UsageError: nothing is there, and it is no hub id.
+        UsageError: the path does not exist, and the text is not a hub id.
     """
     if (found := _beside(written, keys, text)) is not None:
         return found
@@ -105,7 +105,7 @@ def _beside(written: YamlNode, keys: Keys, text: str) -> str | None:
     try:
         path = written.folder_of(*keys) / Path(text).expanduser()
         return str(path) if path.exists() else None
-    except (OSError, RuntimeError):  # longer than a name may be, or the home of a user who is not there
+    except (OSError, RuntimeError):  # a name that is too long, or the home of an unknown user
         return None
 
 
@@ -164,12 +164,12 @@ def _report(written: YamlNode, title: str) -> Report | None:
 
 
 def _only(study: Study, only: Sequence[str]) -> Study:
-    """These sweeps, those that they start from, and their sources; tables of these sweeps only."""
+    """The study with only these sweeps, those that they start from, their sources, and the tables of these sweeps."""
     for name in only:
         if name not in study.sweeps:
             raise unknown_name("sweep", name, study.sweeps)
     wanted = set(only)
-    for name in reversed(study.sweeps):  # a sweep begins from earlier ones alone
+    for name in reversed(study.sweeps):  # a sweep starts only from earlier ones
         if name in wanted:
             wanted |= set(study.sweeps[name].begins)
     sweeps = {name: sweep for name, sweep in study.sweeps.items() if name in wanted}

@@ -1,4 +1,4 @@
-"""The steps over runs that are there: a table of each comparison, figures, and the page."""
+"""The steps over finished runs: a table for each comparison, figures, and the page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fusionkit.study.study import Comparison, Report, Study
 
 
 class Recorded(Protocol):
-    """A sweep whose runs are there, in a folder (:class:`SweepFit`) or elsewhere."""
+    """A sweep with recorded runs, in a folder (:class:`SweepFit`) or elsewhere."""
 
     def records(self) -> list[dict[str, Any]]: ...
 
@@ -38,7 +38,7 @@ class Recorded(Protocol):
 
 
 def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fittings: Mapping[str, SweepFit]) -> Step:
-    """Make the table from the runs that the study asks for, and no others of their folders."""
+    """Make the table from the runs that the study asks for, without other runs in their folders."""
 
     def made_from() -> dict[str, Any]:
         runs = {name: fittings[name].content() for name in comparison.sweeps}
@@ -55,7 +55,7 @@ def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fi
 
 
 def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.DataFrame:
-    """One row a run and store that it was scored on, or task; beside the columns of results its ``sweep``.
+    """One row per run and store that it was scored on, or task; to the columns of results it adds ``sweep``.
 
     Raises:
         UsageError: no run has the comparison's metric.
@@ -65,12 +65,12 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
     if comparison.metric is not None and comparison.metric not in known:
         raise unknown_name(f"metric of comparison {comparison.name}", comparison.metric, known)
     rows = [{"sweep": name, **row} for name, record in records for row in flat_tests(record, comparison.metric)]
-    # A run may be of two sweeps: it counts once, unless the sweeps are what is compared.
+    # A run may be in two sweeps: it counts once, unless sweeps are compared.
     return pd.DataFrame(rows).drop_duplicates(["digest", "evaluated", "task", *({"sweep"} & set(comparison.by))])
 
 
 def answers_of(fittings: Mapping[str, Recorded]) -> ExampleScores:
-    """The answers of the runs of some sweeps; a run may be of several, with answers in one."""
+    """The answers of the runs of some sweeps; a run may be in several sweeps and have answers in only one."""
 
     def read(digest: str) -> Mapping[str, RunAnswers]:
         return next((found for each in fittings.values() if (found := each.answers(digest))), {})
@@ -81,7 +81,7 @@ def answers_of(fittings: Mapping[str, Recorded]) -> ExampleScores:
 def summary_of(
     comparison: Comparison, frame: pd.DataFrame, commands: Commands, answers: ExampleScores
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The summary, and what stands below it; one that cannot be compared is made all the same, and says why."""
+    """The summary, and the notes below it; if the comparison fails, the summary lacks it, and a note says why."""
     names = ("by", "split", "choose_by", "average", "over", "interval", "pareto", "ranks")
     told = {name: getattr(comparison, name) for name in names}
     choice = {name: getattr(comparison, name) for name in ("baseline", "block", "simultaneous", "test", "correction")}
@@ -98,7 +98,7 @@ def summary_of(
 
 
 def command_of(comparison: Comparison, work: StudyFolder) -> str:
-    """What shows the same of the runs of one sweep."""
+    """The command that shows the same for the runs of one sweep."""
     folder = work.runs(comparison.sweeps[0]) if len(comparison.sweeps) == 1 else work.path / "runs" / "SWEEP"
     options = [word for name in comparison.by for word in ("--by", name)]
     options += [word for name in comparison.average for word in ("--average", name)]
@@ -113,7 +113,7 @@ def command_of(comparison: Comparison, work: StudyFolder) -> str:
 
 
 def figures_step(study: Study, work: StudyFolder, commands: Commands) -> Step:
-    """Draw figures; one that these runs have no data for is left out, and said."""
+    """Draw the figures; one that lacks data is left out, with a message."""
 
     def make() -> Made:
         data = read_report_data(*_places(study, work))
@@ -151,14 +151,14 @@ def _places(study: Study, work: StudyFolder) -> tuple[list[Path], list[Path]]:
 
 
 def _command(study: Study, work: StudyFolder, page: Path, *options: str) -> str:
-    """What writes a page of all runs, their stores found where a study keeps them."""
+    """The command that writes a page of all runs, with the stores of the study."""
     runs, stores = _places(study, work)
     named = [word for store in stores for word in ("--store", str(store))]
     return shlex.join(["fusionkit", "report", *map(str, runs), "--out", str(page), *named, *options])
 
 
 def _shown(study: Study, work: StudyFolder) -> dict[str, Any]:
-    """All that figures and page show: the runs of their folders, and what `fusionkit ablate` has kept beside some."""
+    """The inputs of figures and page: the runs of all folders, and the ablations that `fusionkit ablate` kept."""
     folders = {name: work.runs(name) for name in study.sweeps}
     runs = {name: runs_content(folder, all_digests(folder)) for name, folder in folders.items()}
     kept = {file.parent.name: content_of(file) for each in folders.values() for file in each.glob(f"*/{ABLATION}")}

@@ -1,6 +1,6 @@
 """Running a study: step after step, only what is missing.
 
-Killed at any moment and run again it goes on: stores by their parts, sweeps by their runs, all else by whole steps.
+A study that was killed continues when it is run again: stores by parts, sweeps by runs, everything else by steps.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Data = Callable[[SourceStep], Source]
 
 @dataclass(frozen=True)
 class StepResult:
-    """What became of a step.
+    """The outcome of a step.
 
     Attributes:
-        made: whether it was done now; False for one that was there. seconds: of this call.
+        made: whether it was done now; False if it was done before. seconds: of this call.
     """
 
     step: str
@@ -52,11 +52,11 @@ def steps_of(study: Study, work: StudyFolder, commands: Commands, fittings: Mapp
 def prepare(
     study: Study, work: StudyFolder, commands: Commands, known: Known | None, data: Data
 ) -> tuple[Ledger, dict[str, SweepFit], list[Step], list[str]]:  # fmt: skip
-    """What is known of the steps, the sweeps, all steps, and the names of those of sources that are done; ``data``
-    opens sources.
+    """The ledger, the sweeps by name, all steps, and the names of the encode steps that are done; ``data`` opens
+    sources.
     """
     ledger = Ledger(work)
-    # What others begin from needs weights, which no record has: it is trained.
+    # A sweep that others start from needs weights, which records do not have: it is trained.
     begun = {name for sweep in study.sweeps.values() for name in sweep.begins}
     fittings = {
         name: SweepFit(sweep, work, known=None if name in begun else known) for name, sweep in study.sweeps.items()
@@ -71,11 +71,11 @@ def prepare(
 def run_study(
     study: Study, work: StudyFolder, commands: Commands, command: str, known: Known | None = None
 ) -> Iterator[StepResult]:
-    """Do what is missing, a step at a time.
+    """Do the missing steps, one after another.
 
     Args:
-        command: what started it, for ``study.json``. known: records of runs by digest that count as done, but for
-            sweeps that others begin from (:func:`fusionkit.runs.records_file.known_runs`).
+        command: the command line, for ``study.json``. known: records, by digest, of runs that count as done, except in
+            sweeps that others start from (:func:`fusionkit.runs.records_file.known_runs`).
 
     Raises:
         UsageError: the folder holds something else, or another process works in it. FusionkitError: a step failed;
@@ -100,18 +100,18 @@ def preflight(study: Study, fittings: Mapping[str, SweepFit], done: Sequence[str
     """Open the sources that are not encoded yet, and expand the sweeps whose stores are there.
 
     Args:
-        fittings: by the names of sweeps. done: names of the steps that are, those of sources among them. data: opens
+        fittings: by the names of sweeps. done: names of the steps that are done, those of sources included. data: opens
             sources.
 
     Raises:
         UsageError, DataError: what an encode or a fit would refuse.
     """
     if study.figures != () or study.report is not None:
-        altair(), vl_convert()  # without them nothing could be drawn, hours from now
+        altair(), vl_convert()  # without them drawing would fail, hours later
     columns = {name: columns_of(each, data) for name, each in study.sources.items() if f"encode {name}" not in done}
     for name, sweep in study.sweeps.items():
         missing = [source for source in sweep.sources if source in columns]
-        if not missing and not sweep.begins:  # one that begins from others is known when these are done
+        if not missing and not sweep.begins:  # a sweep that starts from others can be expanded only when these are done
             fittings[name].sweep  # noqa: B018
         for source in missing:
             for label in labels_of(sweep, source) - set(columns[source]):
@@ -125,12 +125,12 @@ def labels_of(sweep: SweepStep, source: str) -> set[str]:
     for block in sweep.blocks:
         named += [label for label in str(block.get("label") or "").split(",") if label]
     pairs = [label.rpartition("=") for label in named]
-    # Of several tasks over sources of their own each name is that of a source.
+    # If each task has its own source, each name is that of a source.
     return {column for name, _, column in pairs if not (sweep.is_multi and name and name != source)}
 
 
 def columns_of(source: SourceStep, data: Data) -> list[str]:
-    """The columns of a source, its texts found as an encode would find them."""
+    """The columns of a source, after a check that its text columns are found as in an encode."""
     options = encode_options(source)
     with errors_at(f"{source.place}, source {source.name}"):
         opened = data(source)

@@ -1,4 +1,4 @@
-"""The JSON schema of a study's file, for editors: made from the entries that the file is checked by.
+"""The JSON schema of a study's file, for editors, made from the same entries that check the file.
 
 Numbers may be quoted, because the file's values are read as text.
 """
@@ -24,14 +24,14 @@ from fusionkit.study.keys import ALL_FIGURES, COLUMNS, COMPARISON, FROM, REPORT,
 from fusionkit.tasks import SHORT, TASKS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-TYPED = {int: "-?[0-9]+", float: "[-+]?([0-9]*[.])?[0-9]+([eE][-+]?[0-9]+)?", str: "[^,]+"}  # of a fusion's option
+TYPED = {int: "-?[0-9]+", float: "[-+]?([0-9]*[.])?[0-9]+([eE][-+]?[0-9]+)?", str: "[^,]+"}  # a fusion option's values
 WHOLE, NUMBER = r"^[0-9]+$", r"^[-+]?([0-9]*\.)?[0-9]+([eE][-+]?[0-9]+)?$"
 BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 Schema = dict[str, Any]
 
 
 def study_schema() -> Schema:
-    """The schema, as JSON values."""
+    """The schema as JSON values."""
     block = _keys(FIT)
     stores = {name: {**_listed({"type": "string"}), "description": entry.help} for name, entry in STORES.items()}
     task = {**_closed(_keys(TASK)), "required": ["name", "store"]}
@@ -64,7 +64,7 @@ def study_schema() -> Schema:
 
 
 def fusion_pattern() -> str:
-    """A regular expression of all fusions with their options; their names have no character that needs a backslash.
+    """A regular expression of all fusions with their options; no character of their names needs a backslash.
 
     An import path may have any options: the study imports its module; an editor cannot.
     """
@@ -87,7 +87,7 @@ def _values(option: Option) -> str:
 
 
 def _keys(block: Mapping[str, OptionInfo]) -> Schema:
-    """The keys of a block, by flag: one value of an option, or a list of them."""
+    """The schemas of a block's keys, by flag: one value of an option, or a list of values."""
     found = {}
     for flag, entry in block.items():
         single = _single(flag, entry)
@@ -119,7 +119,7 @@ def _single(flag: str, entry: OptionInfo) -> Schema:
 
 
 def _of_tasks(single: Schema, pattern: str, *more: Schema) -> Schema:
-    """The schema of an option for one task or several: a block by their names, or a text,
+    """The schema of an option for one task or several: a value, a block of values by task, or a text,
     topic=classification,slots=tagging.
 
     Args:
@@ -140,7 +140,7 @@ def _number(kind: object, **bounds: float) -> Schema:
 
 
 def _setting(kind: str) -> Schema:
-    """A setting of a cluster by its field's type."""
+    """The schema of a cluster's setting, from its field's type."""
     if kind.startswith("bool"):
         return {"type": "boolean"}
     if kind.startswith(("int", "float")):

@@ -44,15 +44,15 @@ class Step:
         """Whether inputs and outputs are those of its entry in ``study.json``."""
         if known is None or known["made"] != self.look(known["made"]):
             return False
-        return bool(known["from"] == json.loads(json.dumps(self.source())))  # as it was read: tuples are lists there
+        return bool(known["from"] == json.loads(json.dumps(self.source())))  # as read back: JSON has no tuples
 
 
 class Commands(Protocol):
     """The commands that a study needs from its caller.
 
     Attributes:
-        retry_failed: whether runs that are there as failed are trained again. workers: processes of a sweep, None for
-            as many as are worth it.
+        retry_failed: whether runs that failed before are trained again. workers: processes of a sweep, None for as many
+            as are worth it.
     """
 
     @property
@@ -62,33 +62,33 @@ class Commands(Protocol):
     def workers(self) -> int | None: ...
 
     def say(self, line: str) -> None:
-        """Something the user should know."""
+        """Tell the user something."""
 
     def encode(self, options: Mapping[str, Any], store: Path) -> None:
-        """Encode a source into a store, or finish one: options as ``fusionkit encode`` takes them, by parameter."""
+        """Encode a source into a store, or finish one; the options of ``fusionkit encode``, by parameter."""
 
     def sample(self, options: Mapping[str, Any], store: Path) -> None:
-        """Encode a sample of a source into a store that is thrown away."""
+        """Encode a sample of a source into a temporary store."""
 
     def fit(self, store: Stores, sweep: Sweep, runs: Path) -> None:
         """Train the runs of a sweep that are missing."""
 
     def notes(self, summary: pd.DataFrame) -> Sequence[str]:
-        """Notes that a reader of compared groups needs."""
+        """The notes below a table of compared groups."""
 
     def forecast(self, store: Stores, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
         """The cost of the missing runs of a sweep; measured values are added to ``known``."""
 
     def measure(self, specs: Sequence[RunSpec], cost: CostModel, known: Measurements) -> None:
-        """Add to ``known`` what runs over samples of their stores take."""
+        """Measure runs over samples of their stores, and add the measurements to ``known``."""
 
     def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:
-        """A summary as files, by suffix."""
+        """The content of a summary's files, by suffix."""
 
 
 @contextmanager
 def errors_at(place: str) -> Iterator[None]:
-    """Put a place of the study's file in front of errors of wrong use."""
+    """Put a place in the study's file in front of usage errors."""
     try:
         yield
     except UsageError as error:

@@ -20,7 +20,7 @@ class SourceStep:
 
     Attributes:
         options: the given options of ``fusionkit encode``, by parameter; ``source`` is one.
-        place: where it stands.
+        place: its place in the file, for errors.
     """
 
     name: str
@@ -47,11 +47,11 @@ class SweepStep:
     """A sweep to train.
 
     Attributes:
-        parts: names of sources with the share to train on, None for all. judges: names of sources to judge by.
-        tasks: of several tasks, each over a source of its own, by parameter; ``parts`` are their sources.
-        blocks: as :func:`fusionkit.fit.sweep.blocks.expand_blocks` takes them, but that ``init_from`` and
-            ``draw_from`` are names of sweeps. begins: the sweeps that it needs.
-        block: the same as text, by option. place: where it stands.
+        parts: names of sources with the share to train on, None for all. judges: names of sources to evaluate on.
+        tasks: the tasks, if each has its own source, by parameter; ``parts`` are then their sources.
+        blocks: as for :func:`fusionkit.fit.sweep.blocks.expand_blocks`, except that ``init_from`` and ``draw_from``
+            are names of sweeps. begins: the sweeps that it needs.
+        block: the same as text, by option. place: its place in the file, for errors.
     """
 
     name: str
@@ -109,11 +109,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Study:
-    """All of it, checked.
+    """A whole study, checked.
 
     Attributes:
-        path: the file. figures: their names; None is every one that the runs have data for, empty is none.
-        value: the file as text, ``--set`` laid over it.
+        path: the file. figures: their names; None is every figure that the runs have data for, empty is none.
+        value: the file's content as texts, after ``--set``.
     """
 
     path: Path

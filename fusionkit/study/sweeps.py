@@ -1,4 +1,4 @@
-"""A study's sweeps: blocks of fit's options over sources by their names, each option is checked with its line."""
+"""A study's sweeps: blocks of fit's options over named sources; errors in an option have its line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ANY = RunSpec(store="0" * 16, task="classification", label="label", fusion="last
 def read_sweep_step(
     written: YamlNode, name: str, sources: Mapping[str, object], before: Mapping[str, object]
 ) -> SweepStep:
-    """One sweep.
+    """Read one sweep.
 
     Args:
         sources: the sources that it may name. before: the sweeps above it, from which it may start.
@@ -78,7 +78,7 @@ def read_sweep_step(
 
 
 def _check_together(block: Mapping[str, Any]) -> None:
-    """Refuse a head that is none of its task's, options that its head cannot use, and a width that nothing sets."""
+    """Refuse a head that does not fit its task, options that its head cannot use, and a width that nothing sets."""
     task, head = block.get("task"), block.get("head")
     leaves_out(block)
     seed_pairs(*(block.get(name) for name in ("seeds", "data_seeds", "init_seeds")))
@@ -97,13 +97,13 @@ def _check_together(block: Mapping[str, Any]) -> None:
 
 
 def _without_rivals(every: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The shared options that no option of the sweep replaces."""
+    """The shared options that no option of the sweep overrides."""
     named = [{FIT[option].parameter: option for option in block} for block in (every, own)]
     return {option: every[option] for option in overlaid(*named).values() if option in every and option not in own}
 
 
 def _options(written: YamlNode, keys: Keys, block: Mapping[str, Any], before: Mapping[str, object]) -> Block:
-    """Values by parameter, each checked; names of sweeps stay names."""
+    """Checked values by parameter; names of sweeps stay names."""
     read = read_options(written, keys, block, {key: entry for key, entry in FIT.items() if key not in FROM}, CHECKS)
     for option in FROM:
         if (value := block.get(option)) is not None:
@@ -135,13 +135,13 @@ def _stores(
 
 
 def sweep_text(sweep: SweepStep) -> dict[str, Any]:
-    """The sweep as a file of the study's folder that ``fusionkit fit --sweep`` takes."""
+    """The sweep's content as a file in the study's folder for ``fusionkit fit --sweep``."""
 
     def store(source: str) -> str:
         return f"../stores/{source}.store"
 
     def moved(block: Mapping[str, Any]) -> dict[str, Any]:
-        """The block with folders of runs where it names sweeps."""
+        """The block with folders of runs in place of names of sweeps."""
         found = dict(block)
         for option in set(FROM) & set(block):
             names = block[option]

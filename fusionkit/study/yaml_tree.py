@@ -2,7 +2,7 @@
 
     encoder: roberta-large
     sources:
-      sst2: ${data}/sst2          # ${data}: what stands behind `data:` above, or behind --set data=…
+      sst2: ${data}/sst2          # ${data}: the value of `data:`, or of --set data=…
 
 All values are read as text, as the command line reads them (``fusionkit/options/yaml_texts.py``).
 """
@@ -24,10 +24,10 @@ HOLE = re.compile(r"\$\{([^}]*)\}")
 
 
 def read_written(path: Path, settings: Sequence[str] = (), given: Mapping[str, str] | None = None) -> YamlNode:
-    """Read a file, lay ``--set KEY.KEY=VALUE`` over it and fill in ``${…}``.
+    """Read a file, apply ``--set KEY.KEY=VALUE`` and replace ``${…}``.
 
     Args:
-        given: further names that ``${…}`` may have, with their values.
+        given: further names for ``${…}``, with their values.
     """
     path = path.expanduser()
     value, places = read_texts(path, "study", "a YAML file with sources, sweeps and comparisons", "mend that line")
@@ -44,11 +44,11 @@ def block_at(
     written: YamlNode, keys: Keys, known: Collection[str] | None = None, kind: str = "key", what: str = "",
     expected: str = "keys below it",
 ) -> dict[str, Any]:  # fmt: skip
-    """The block at ``keys``, empty where there is none; another value is refused.
+    """The block at ``keys``, empty if there is none; a value that is not a block is refused.
 
     Args:
-        known: the keys that it may have, of this ``kind``; None is any. what, expected: for the error about a value
-            that is not a block.
+        known: the keys that it may have, None for any. kind: what errors call such a key. what, expected: for the
+            error about a value that is not a block.
     """
     block: Any = written.value
     for key in keys:

@@ -5,8 +5,8 @@
     def test_my_fusion_keeps_the_contract() -> None:
         check_fusion(MyFusion, parameters=lambda layers, hidden: layers + 1)
 
-A check raises AssertionError with what was expected. ``FUSION_CHECKS`` and ``HEAD_CHECKS`` are the single ones, for
-``pytest.mark.parametrize``; each takes a case.
+A check raises AssertionError with what was expected. ``FUSION_CHECKS`` and ``HEAD_CHECKS`` hold the single checks,
+for ``pytest.mark.parametrize``; each takes a case.
 """
 
 from fusionkit.testing.fusion_checks import FUSION_CHECKS, FusionCase, check_fusion

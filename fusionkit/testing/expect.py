@@ -23,13 +23,13 @@ STEPS, ALIKE = 5, 1e-9
 
 
 def expect(holds: bool, what: str) -> None:
-    """Raise AssertionError unless something holds; also where Python leaves out ``assert``."""
+    """Raise AssertionError unless ``holds``, even where Python removes ``assert`` statements."""
     if not holds:
         raise AssertionError(what)
 
 
 def expect_close(found: Any, expected: Any, what: str, within: Any = EXACT) -> None:
-    """Raise AssertionError unless two tensors or arrays have one shape and nearly the same numbers, NaN nowhere.
+    """Raise AssertionError unless two tensors or arrays have the same shape and nearly the same numbers, no NaN.
 
     Args:
         within: ``rtol`` and ``atol``.
@@ -40,7 +40,7 @@ def expect_close(found: Any, expected: Any, what: str, within: Any = EXACT) -> N
 
 
 def path_of(given: type | str) -> str:
-    """The text that a sweep would have for a class, or the text itself.
+    """The import path that a sweep needs for a class; a text is returned as it is.
 
     Raises:
         AssertionError: no other process could import the class.
@@ -57,10 +57,10 @@ def path_of(given: type | str) -> str:
 
 
 def expect_alone_and_stacked(spec: RunSpec, sizes: tuple[int, int, int, int], batches: Sequence[Batch]) -> None:
-    """Three runs that train together end with the weights that each has alone.
+    """Check that three runs trained together end with the weights that each has alone.
 
     Args:
-        sizes: layers, hidden, classes, sides. batches: float64, one a step.
+        sizes: layers, hidden, classes, sides. batches: float64, one per step.
     """
     specs = [dataclasses.replace(spec, init_seed=seed, lr=rate) for seed, rate in ((0, 2e-3), (1, 1e-3), (2, 5e-3))]
     stack = stack_of(specs, _models(specs, sizes))

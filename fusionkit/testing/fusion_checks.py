@@ -16,9 +16,9 @@ from fusionkit.specs import RunSpec
 from fusionkit.testing.expect import STEPS, expect, expect_alone_and_stacked, expect_close, path_of
 from fusionkit.testing.shared_checks import SHARED_CHECKS
 
-LAYERS, HIDDEN, ENCODER = 5, 8, 13  # read by a fusion here; wide; layers of an encoder of twelve
+LAYERS, HIDDEN, ENCODER = 5, 8, 13  # layers that a fusion reads here; their width; layers of a 12-layer encoder
 OFFSETS = torch.tensor([0, 3, 3, 8, 9])  # the second example has no rows
-SIZES = ((ENCODER, HIDDEN), (25, 1024))  # where parameters are counted: an encoder's layers, and their width
+SIZES = ((ENCODER, HIDDEN), (25, 1024))  # encoders for which parameters are counted: number of layers, and their width
 Formula = Callable[[Any, dict[str, Any]], Any]
 
 
@@ -46,13 +46,13 @@ class FusionCase:
         return sees_examples(self.name)
 
     def fresh(self, layers: int = LAYERS, hidden: int = HIDDEN, *, seed: int = 0) -> Any:
-        """In float64, as training begins, but for dropout, which only the comparison of stacks has."""
+        """The fusion in float64 with its initial weights, without dropout: only the comparison of stacks has that."""
         torch.manual_seed(seed)
         fusion: Any = build_fusion(self.name, layers, hidden)
         return fusion.double().eval()
 
     def build(self, layers: int = LAYERS, hidden: int = HIDDEN, *, seed: int = 0, scale: float = 1.0) -> Any:
-        """The fusion in float64 with random weights, not with its initial ones; ``scale`` is their deviation."""
+        """The fusion in float64 with random weights instead of its initial ones; ``scale`` is their deviation."""
         fusion, generator = self.fresh(layers, hidden, seed=seed), torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for weights in fusion.parameters():
@@ -60,7 +60,7 @@ class FusionCase:
         return fusion
 
     def batch(self, *, layers: int = LAYERS, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
-        """States ``[9, layers, hidden]``, a class of three for each row, :data:`OFFSETS`."""
+        """States ``[9, layers, hidden]``, one of three classes per row, :data:`OFFSETS`."""
         targets = torch.randint(3, (9,), generator=torch.Generator().manual_seed(seed))
         return states_of(9, layers=layers, seed=seed), targets, OFFSETS
 
@@ -77,10 +77,10 @@ def check_fusion(
     layer_weights: Formula | None = None,
     idle: tuple[str, ...] = (),
 ) -> None:
-    """Try all that a fusion must keep, of a class with its defaults or of a text with options, ``mylab.mix:Mine:8``.
+    """Run every check on a fusion: a class with its default options, or a text with options, ``mylab.mix:Mine:8``.
 
     Args:
-        parameters, formula, layer_weights, idle: as of :class:`FusionCase`; claims that are not given are not compared.
+        parameters, formula, layer_weights, idle: as in :class:`FusionCase`; claims that are not given are not compared.
 
     Raises:
         AssertionError: with what was expected. UsageError: the object is not a fusion.
@@ -101,7 +101,7 @@ def weights_of(fusion: Any) -> dict[str, Any]:
 
 
 def name_is_spelled_one_way(case: FusionCase) -> None:
-    """The spelling that a run keeps means the same fusion."""
+    """Spelling a canonical name again does not change it."""
     expect(fusion_name(fusion_name(case.name)) == fusion_name(case.name), f"{case.name} is spelled in two ways")
 
 
@@ -118,7 +118,7 @@ def layers_are_some_of_those_offered(case: FusionCase) -> None:
 
 
 def output_has_its_width_for_any_number_of_layers(case: FusionCase) -> None:
-    """``[rows, layers, hidden]`` → ``[rows, width]``, and the states stay what they were."""
+    """``[rows, layers, hidden]`` → ``[rows, width]``, and the states are not changed."""
     for layers in (1, 2, LAYERS):
         fusion, states = case.build(layers), states_of(9, layers=layers)
         before = states.clone()
@@ -169,14 +169,14 @@ def gradients_are_those_of_finite_differences(case: FusionCase) -> None:
     def output(states: Tensor, *weights: Tensor) -> Tensor:
         return fusion(states, offsets)[..., :4]  # type: ignore[no-any-return]  # enough of a wide output
 
-    # gradcheck moves the weights in place.
+    # gradcheck perturbs the weights in place.
     right = torch.autograd.gradcheck(output, (states, *fusion.parameters()))
     expect(right, "the gradients are not those of finite differences")
 
 
 def every_parameter_gets_a_gradient(case: FusionCase) -> None:
-    """But for those that are said to be idle."""
-    fusion = case.build(scale=0.3)  # sigmoids of large numbers let nothing through
+    """Except for those that are declared idle."""
+    fusion = case.build(scale=0.3)  # saturated sigmoids let no gradient through
     parameters = dict(fusion.named_parameters())
     loss = fusion(states_of(9), OFFSETS).square().sum()
     found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True) if parameters else ()
@@ -194,7 +194,7 @@ def a_batch_without_rows_is_fused_to_none(case: FusionCase) -> None:
 
 
 def the_order_of_states_in_memory_does_not_matter(case: FusionCase) -> None:
-    """Stores of some layers, and turned axes, are views."""
+    """States of some layers, and with transposed axes, are views."""
     fusion, states = case.build(), states_of(9)
     expected = fusion(states, OFFSETS)
     for view in (
@@ -205,7 +205,7 @@ def the_order_of_states_in_memory_does_not_matter(case: FusionCase) -> None:
 
 
 def runs_in_a_stack_are_runs_alone(case: FusionCase) -> None:
-    """Trained side by side, by ``torch.func.vmap`` where that can be, runs end with the weights of each alone."""
+    """Runs trained together, by ``torch.func.vmap`` where possible, end with the same weights as each alone."""
     spec = RunSpec(store="", task="tagging", label="", fusion=case.name, head="linear-tagger")
     layers, batches = len(fusion_layers(case.name, tuple(range(ENCODER)), ENCODER)), []
     for step in range(STEPS):
@@ -223,7 +223,7 @@ def the_mean_may_come_first_where_that_is_said(case: FusionCase) -> None:
 
 
 def layer_weights_sum_to_one(case: FusionCase) -> None:
-    """A weight a layer for each row, or None."""
+    """One weight per layer for each row, or None."""
     fusion, states = case.build(), states_of(9)
     weights = fusion.layer_weights(states)
     expect(weights is not None or case.layer_weights is None, "there are no layer weights")

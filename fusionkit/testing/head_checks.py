@@ -18,7 +18,7 @@ from fusionkit.testing.expect import STEPS, expect, expect_alone_and_stacked, ex
 from fusionkit.testing.shared_checks import SHARED_CHECKS
 
 WIDTH, CLASSES = 5, 3
-SIZES = ((256, 2), (384, 9), (1024, 121))  # where parameters are counted: a width and a number of classes
+SIZES = ((256, 2), (384, 9), (1024, 121))  # for which parameters are counted: a width and a number of classes
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class HeadCase:
     Attributes:
         name: as on the command line. parameters: its number of parameters, from a width and a number of classes.
         formula: its scores in NumPy, from an example's one or two sequences ``[rows, width]`` and the weights ``w``.
-            loss, decode: of scores, targets (not of decode), offsets and weights. weigh: the weight of an example in a
-            batch's loss, from its number of rows.
+            loss, decode: its loss from scores, targets, offsets and weights; its decisions from scores, offsets and
+            weights. weigh: the weight of an example in a batch's loss, from its number of rows.
     """
 
     name: str
@@ -47,7 +47,7 @@ class HeadCase:
 
     @property
     def by_example(self) -> bool:
-        """Whether a row of scores is of a whole example."""
+        """Whether the head gives one row of scores per example."""
         return head_entry(self.name).sequences is not None
 
     @property
@@ -66,14 +66,14 @@ class HeadCase:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Rows of each sequence of a batch."""
+        """The number of rows of each sequence of a batch."""
         if self.sides == 2:
             return (3, 1, 0, 2, 4, 0, 2, 5, 0, 0)
         pooled = not self.by_example and "tagging" not in head_entry(self.name).tasks
         return (1,) * 6 if pooled else (3, 1, 0, 5, 2)
 
     def build(self, *, dropout: float = 0.0, seed: int = 0) -> Any:
-        """In float64, with fresh weights, which are random."""
+        """The head in float64, with fresh weights, which are random."""
         torch.manual_seed(seed)
         return build_head(self.name, WIDTH, CLASSES, dropout).double()
 
@@ -110,10 +110,10 @@ def check_head(
     loss: Callable[..., float] | None = None,
     decode: Callable[..., list[Any]] | None = None,
 ) -> None:
-    """Try all that a head must keep.
+    """Run every check on a head.
 
     Args:
-        head: a class, or a text as on the command line. parameters, formula, loss, decode: as of :class:`HeadCase`;
+        head: a class, or a text as on the command line. parameters, formula, loss, decode: as in :class:`HeadCase`;
             claims that are not given are not compared.
 
     Raises:
@@ -129,7 +129,7 @@ def weights_of(head: Any) -> dict[str, Any]:
 
 
 def scores_have_a_row_each(case: HeadCase) -> None:
-    """A score a class, or one number, for each row or each example; the states stay what they were."""
+    """One score per class, or one number, for each row or each example; the states are not changed."""
     shapes: list[tuple[int, ...]] = [case.lengths, (0, 0), (1, 0), (0, 1), (1, 1), (7, 4)]
     head = case.build()
     for lengths in shapes:
@@ -148,7 +148,7 @@ def scores_have_a_row_each(case: HeadCase) -> None:
 
 
 def parameters_are_as_many_as_declared(case: HeadCase) -> None:
-    """And all that a head knows is learned: it has no buffers that are kept."""
+    """Counted at several widths and numbers of classes."""
     for width, classes in SIZES:
         with torch.device("meta"):
             head = build_head(case.name, width, classes, 0.1)
@@ -158,7 +158,7 @@ def parameters_are_as_many_as_declared(case: HeadCase) -> None:
 
 
 def loss_is_one_number(case: HeadCase) -> None:
-    """Of all rows; a batch's is the examples' own, weighed as is claimed."""
+    """The loss of all rows; a batch's loss is the mean of its examples' losses, weighted as claimed."""
     head, (states, targets, offsets) = case.build(), case.batch()
     scores = 4 * head(states, offsets)  # further apart than fresh weights give
     loss = head.loss(scores, targets, offsets)
@@ -176,7 +176,7 @@ def loss_is_one_number(case: HeadCase) -> None:
 
 
 def a_batch_without_rows_is_scored_by_what_needs_none(case: HeadCase) -> None:
-    """A batch may hold only examples without words: no NaN comes of it."""
+    """A batch may hold only examples without words: this gives no NaN."""
     for count in (0, 1, 3):
         head, (states, targets, offsets) = case.build(), case.batch((0,) * (count * case.sides))
         scores = head(states, offsets)
@@ -194,7 +194,7 @@ def a_batch_without_rows_is_scored_by_what_needs_none(case: HeadCase) -> None:
 
 
 def gradients_reach_every_parameter(case: HeadCase) -> None:
-    """And are those of finite differences."""
+    """And the gradients are those of finite differences."""
     head, (states, targets, offsets) = case.build(), case.batch()
     head.loss(head(states, offsets), targets, offsets).backward()
     for name, parameter in head.named_parameters():
@@ -204,15 +204,15 @@ def gradients_reach_every_parameter(case: HeadCase) -> None:
     def loss(states: Tensor, *weights: Tensor) -> Tensor:
         return head.loss(head(states, offsets), targets, offsets)  # type: ignore[no-any-return]
 
-    # gradcheck moves the weights in place; fast: along one random direction of each tensor.
+    # gradcheck perturbs the weights in place; fast: along one random direction of each tensor.
     right = torch.autograd.gradcheck(loss, (states.requires_grad_(), *head.parameters()), fast_mode=True)
     expect(right, "the gradients are not those of finite differences")
 
 
 def decisions_are_classes_or_numbers(case: HeadCase) -> None:
-    """Of the scores alone, the same again; probabilities, where there are any, sum to one.
+    """Decisions are the same each time for the same scores; probabilities, if the head has any, sum to one.
 
-    Of any number of classes each row's probabilities are decided, from 0 to 1 each.
+    For a multi-label head the decisions are the probabilities, from 0 to 1 each.
     """
     head, (states, _, offsets) = case.build(dropout=0.5).eval(), case.batch()
     scores = head(states, offsets)
@@ -236,7 +236,7 @@ def decisions_are_classes_or_numbers(case: HeadCase) -> None:
 
 
 def dropout_acts_in_training_alone(case: HeadCase) -> None:
-    """``--dropout`` is the head's to use; without it, and in evaluation, nothing is random."""
+    """The head applies ``--dropout``; without it, and in evaluation, nothing is random."""
     dropping, plain, (states, _, offsets) = case.build(dropout=0.5), case.build(), case.batch()
     expect(not torch.equal(dropping(states, offsets), dropping(states, offsets)), "dropout does not act in training")
     expect(torch.equal(plain(states, offsets), plain(states, offsets)), "scores are random without dropout")
@@ -244,13 +244,13 @@ def dropout_acts_in_training_alone(case: HeadCase) -> None:
 
 
 def another_seed_gives_other_weights(case: HeadCase) -> None:
-    """Each head draws some of its weights."""
+    """Each head draws some of its weights at random."""
     first, other = weights_of(case.build(seed=3)), weights_of(case.build(seed=4))
     expect(not all(np.array_equal(first[key], other[key]) for key in first), "another seed gives the same weights")
 
 
 def runs_in_a_stack_are_runs_alone(case: HeadCase) -> None:
-    """Trained side by side, by ``torch.func.vmap`` where that can be, runs end with the weights of each alone."""
+    """Runs trained together, by ``torch.func.vmap`` where possible, end with the same weights as each alone."""
     task = head_entry(case.name).tasks[0]
     spec = RunSpec(store="", task=task, label="", fusion="linear", head=case.name)
     batches = []

@@ -39,7 +39,7 @@ class Case(Protocol):
 
 
 def precisions_differ_by_rounding(case: Case) -> None:
-    """float32 and bfloat16 give what float64 gives, but for their rounding."""
+    """float32 and bfloat16 give the same as float64, up to rounding."""
     module, (states, _, offsets) = case.fresh(), case.batch()
     exact = module(states, offsets).detach()
     for dtype, most in ROUNDED.items():
@@ -50,7 +50,7 @@ def precisions_differ_by_rounding(case: Case) -> None:
 
 
 def a_batch_is_its_examples_one_by_one(case: Case) -> None:
-    """Values and gradients: the padding of shorter examples has no effect."""
+    """In values and gradients: the padding of shorter examples has no effect."""
     module, (states, _, offsets) = case.build(), case.batch()
     parts = case.examples(offsets)
     alone = [module(states[rows], bounds) for rows, _, bounds in parts]
@@ -76,7 +76,7 @@ def the_order_of_examples_changes_nothing(case: Case) -> None:
 
 
 def no_example_sees_another(case: Case) -> None:
-    """Not even one that is NaN; and a row sees its neighbours only where the class says so."""
+    """Not even one that is NaN; and a row sees its neighbours only if the class declares it."""
     module, (states, _, offsets) = case.build(), case.batch()
     rows, scored, _ = case.examples(offsets)[0]
     before, others = module(states, offsets)[scored].detach(), states.clone()
@@ -93,7 +93,7 @@ def no_example_sees_another(case: Case) -> None:
 
 
 def a_seed_gives_the_same_weights_again(case: Case) -> None:
-    """All that is drawn is drawn from torch's own generator."""
+    """All random numbers come from torch's own generator."""
     first, again = (case.fresh(seed=3).state_dict() for _ in range(2))
     expect(first.keys() == again.keys(), "built twice, it has other weights")
     expect(all(torch.equal(first[key], again[key]) for key in first), "one seed gives different weights")

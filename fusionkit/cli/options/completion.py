@@ -1,5 +1,5 @@
-"""Shell completion for values that click does not know. This module imports little, because each completion waits for
-it.
+"""Shell completion for values that click cannot complete. This module imports little, because each completion waits
+for it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import click
 from click.shell_completion import CompletionItem
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-folders: Complete = click.Path(file_okay=False).shell_complete  # whatever folders the shell finds
+folders: Complete = click.Path(file_okay=False).shell_complete  # the folders that the shell finds
 files: Complete = click.Path().shell_complete  # and files too
 
 
 def names(known: Mapping[str, str] | Iterable[str]) -> Complete:
-    """Names with a fixed beginning; a mapping's values stand beside them where the shell shows such."""
+    """Completion by known names; a mapping's values are shown beside them if the shell supports it."""
     told = known if isinstance(known, Mapping) else dict.fromkeys(known)
 
     def complete(context: click.Context, parameter: click.Parameter, beginning: str) -> list[CompletionItem]:

@@ -42,7 +42,7 @@ def load_inputs(
     from fusionkit.sources import column_names, first_example, guess_columns, open_source
 
     chosen = EncodeSpec(encoder=encoder, revision=encoder_revision, **spec)
-    encoder_place(encoder, encoder_revision)  # a misspelt name is told before anything is read
+    encoder_place(encoder, encoder_revision)  # report a misspelt name before anything is read
     names = column_names(columns)
     opened = open_source(
         source, config=config, revision=revision, lines=chosen.task == "mlm", columns=names, limit=chosen.limit

@@ -14,12 +14,12 @@ Decorator = Callable[[Command], Command]
 
 
 def in_one(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
-    """The values of a flag that was given for several tasks, as one text: ``topic=classification,slots=tagging``."""
+    """The values of a flag for several tasks, as one text: ``topic=classification,slots=tagging``."""
     return ",".join(given) or None
 
 
 def flag(entry: OptionInfo, **more: Any) -> Decorator[Any]:
-    """The flag of one option; ``more`` are arguments of ``click.option`` that go before the entry's."""
+    """The flag of one option; ``more`` are arguments of ``click.option`` that override the entry's."""
     several, default = entry.named or entry.lists in (SWEPT, WHOLE), entry.default
     kind: Any = click.Choice(entry.choices) if entry.choices else entry.kind
     if kind is int and entry.ge is not None:
@@ -38,7 +38,7 @@ def flag(entry: OptionInfo, **more: Any) -> Decorator[Any]:
 
 
 def flags(entries: Iterable[OptionInfo], more: Mapping[str, Mapping[str, Any]]) -> list[Decorator[Any]]:
-    """The flags of several; ``more`` by flag."""
+    """The flags of several options; ``more`` by flag."""
     return [flag(entry, **more.get(entry.flag, {})) for entry in entries]
 
 

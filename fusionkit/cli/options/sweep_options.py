@@ -1,4 +1,4 @@
-"""The options of a sweep, as flags or in a file; flags win over the file's."""
+"""The options of a sweep, as flags or in a file; flags override the file's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 HEAD_NAMES = (*HEADS.names(), *LM_HEADS)
-# What help and completion know of an option besides its entry.
+# Help and completion of options beyond their entries.
 MORE: dict[str, dict[str, Any]] = {
     "task": {"shell_complete": names((*TASKS, MULTI))},
     "fusion": {
@@ -62,7 +62,7 @@ def stores_or_file(context: click.Context, argument: click.Parameter, stores: tu
 
 
 def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Stores, Sweep, Path | None]:
-    """The sweep of flags and file together: the stores, the sweep, and its file where that has a cluster's settings."""
+    """The sweep of flags and file: its stores, the sweep, and the file's path if that has a cluster's settings."""
     from fusionkit.fit.sweep.checks import check_choices
     from fusionkit.fit.sweep.file import SweepFile, overlaid, read_sweep
     from fusionkit.runs.find_run import find_run

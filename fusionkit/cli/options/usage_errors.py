@@ -1,4 +1,4 @@
-"""click's errors in the form of all others: what, expected, received, remedy."""
+"""click's errors in the form of fusionkit's: what, expected, received, remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KINDS = {"integer": "a whole number", "float": "a number"}
 
 
 def as_usage_error(error: click.UsageError) -> UsageError:
-    """An error that click found in a command line, as fusionkit's own."""
+    """Convert click's error in a command line to fusionkit's own."""
     context, param = error.ctx, getattr(error, "param", None)
     if context is None:  # an option without its value
         return UsageError(error.message.rstrip("."), remedy="see `fusionkit COMMAND --help`")
@@ -26,7 +26,7 @@ def as_usage_error(error: click.UsageError) -> UsageError:
         if isinstance(param, click.Option):
             return UsageError(f"{name} needs {param.opts[0]}", expected=param.help, remedy=see)
         return UsageError(f"{name} needs {param.human_readable_name}", expected=usage, remedy=see)
-    received, is_not, _ = error.message.partition(" is not ")  # as the messages of click's own types begin
+    received, is_not, _ = error.message.partition(" is not ")  # how messages of click's own types begin
     if isinstance(error, click.BadParameter) and param is not None and not is_not:
         return UsageError(f"{param.opts[0]}: {error.message}", expected=param.type.name, remedy=see)
     if isinstance(error, click.BadParameter) and param is not None:

@@ -57,8 +57,8 @@ cluster_options = with_all([
 def given_cluster(
     kind: str | None, config: Path | None, study: Study | None = None, **given: Any
 ) -> ClusterSettings | None:
-    """The cluster's settings from flags and the file that they name, else from the study; None where no option asks for
-    one.
+    """The cluster's settings: from the flags and the file that they name, or else from the study. None if nothing asks
+    for a cluster.
     """
     if study is not None and config is None and (block := study.value.get("cluster")) is not None:
         from fusionkit.cluster.settings import settings_of  # loads Dask
@@ -75,7 +75,7 @@ def given_cluster(
 
 
 def print_slurm_job(settings: ClusterSettings | None) -> None:
-    """The output of ``--print-job``: the script that starts a worker; UsageError where that is no job of Slurm's."""
+    """Print the script of ``--print-job``, which starts a worker; UsageError if the cluster is not Slurm's."""
     if settings is None or settings.kind != "slurm":
         raise UsageError("--print-job prints a Slurm job", remedy="add --cluster slurm")
     from fusionkit.cluster.slurm import printed_job
@@ -84,7 +84,7 @@ def print_slurm_job(settings: ClusterSettings | None) -> None:
 
 
 def refuse_numbered_device(device: str, settings: ClusterSettings | None) -> None:
-    """UsageError where a cluster's workers are to use ``cuda:1``."""
+    """Raise UsageError for a numbered device like ``cuda:1`` with a cluster."""
     if settings is not None and device not in ("auto", "cpu", "cuda"):
         raise UsageError(
             "the device of a cluster's workers has no number: each sees one GPU at most",
@@ -95,5 +95,5 @@ def refuse_numbered_device(device: str, settings: ClusterSettings | None) -> Non
 
 
 def on_cpus(settings: ClusterSettings) -> ClusterSettings:
-    """Settings for work that asks for no GPU by itself."""
+    """The settings for work on CPUs: no GPU is requested unless the settings say so."""
     return replace(settings, gpus=0) if settings.gpus is None else settings

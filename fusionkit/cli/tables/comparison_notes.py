@@ -19,12 +19,12 @@ OVER_EXAMPLES = {
     "both": "two-way test over seeds and test examples", "examples": "approximate randomisation of test examples",
 }  # fmt: skip
 CORRECTED = {"holm": "Holm's correction", "bonferroni": "Bonferroni's correction", "fdr": "Benjamini's and Hochberg's"}
-FEW = 20  # blocks; below, the bootstrap finds differences that are not there (docs/statistics.md)
+FEW = 20  # blocks; with fewer the bootstrap finds false differences (docs/statistics.md)
 MOST_SEEDS = 64
 
 
 def comparison_notes(compared: pd.DataFrame) -> list[str]:
-    """Lines to stand below a table: its method, its limits, and the runs that it leaves out."""
+    """The lines below a table: its method, its limits, and the runs that it leaves out."""
     how = compared.attrs[HOW]
     interval, test, correction, over = (how[name] for name in ("interval", "test", "correction", "over"))
     tested = compared[compared["p"].notna()]
@@ -64,7 +64,7 @@ def comparison_notes(compared: pd.DataFrame) -> list[str]:
 
 
 def _powerless(tested: pd.DataFrame, test: str, correction: str) -> list[str]:
-    """Says so where no comparison could be significant, whatever the scores."""
+    """A note if no comparison can be significant, whatever the scores; else none."""
     smallest = tested["smallest_p"].dropna().to_numpy(dtype=np.float64)
     if not smallest.size:
         return []

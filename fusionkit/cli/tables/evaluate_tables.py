@@ -19,13 +19,13 @@ from fusionkit.plural import counted
 
 MOST_CLASSES = 40  # columns of a confusion table, however wide the terminal is
 LONGEST = 28  # characters of a class in it
-MOST_PAIRS = 10  # of the most frequent confusions
+MOST_PAIRS = 10  # of the most frequent confusions that are listed
 LEFT = "left"
 RIGHT = "right"
 
 
 def print_scores(console: Console, found: Sequence[RunEvaluation]) -> None:
-    """A line a head, and of runs of several tasks one for each; the columns are the scores that any of them has."""
+    """One line per head, and one per run of several tasks; the columns are the scores that any of them has."""
     first = found[0]
     heads = [head for each in found for head in each.heads.values()]
     data = {id(head.data): head.data for head in heads}.values()
@@ -58,7 +58,7 @@ def _percent(scores: dict[str, float], metric: str) -> str:
 
 
 def print_details(console: Console, found: RunEvaluation) -> None:
-    """Of each head the counts of its classes, the confusions, and of spans the kinds of mistakes."""
+    """For each head the counts of its classes, the confusions, and for spans the kinds of mistakes."""
     for head in found.heads.values():
         classes = class_counts(head.kind, head.gold, head.predicted, head.run.labels)
         if not classes:
@@ -97,7 +97,7 @@ def _row(each: ClassCounts) -> list[str]:
 
 
 def _print_confusion(console: Console, head: HeadAnswers) -> None:
-    """Gold classes down, predicted ones across by number, as many as fit the terminal; then the chief confusions."""
+    """Gold classes by predicted classes, as many as fit the terminal; then the most frequent confusions."""
     pairs = confusions(head.kind, head.gold, head.predicted)
     if not pairs:
         return

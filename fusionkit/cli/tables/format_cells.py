@@ -1,4 +1,4 @@
-"""Numbers as tables show them: shares in percent, perplexities as they are, p-values with their marks."""
+"""Numbers as tables show them: shares in percent, perplexities unscaled, p-values with their marks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import CHOSEN, COLUMNS
 
 NOTHING, WORTH_IT = "–", "◆"
-THOUSANDS = 10_000  # from here on digits are grouped
-MARKS = {0.001: "***", 0.01: "**", 0.05: "*"}  # the first that a p-value does not exceed
+THOUSANDS = 10_000  # from this number on digits are grouped
+MARKS = {0.001: "***", 0.01: "**", 0.05: "*"}  # a p-value gets the mark of the first level that it does not exceed
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -28,13 +28,13 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def group_keys(summary: pd.DataFrame) -> list[str]:
-    """The columns of a summary that tell its groups apart."""
+    """The columns of a summary that identify its groups."""
     others = (*COLUMNS, *COMPARED, *FLOORED, *PROBED, TIED, PARETO, COST, *RANKED, *chosen_columns(summary))
     return [name for name in summary.columns if name not in others]
 
 
 def naming_columns(summary: pd.DataFrame) -> list[str]:
-    """The columns that stand before a group's numbers: its own, those that validation chose, and what it is scored
+    """The columns before a group's numbers: those that identify it, those that validation chose, and what it is scored
     on.
     """
     return [*group_keys(summary), *chosen_columns(summary), *({SCORED_ON} & set(summary.columns))]
@@ -46,12 +46,12 @@ def chosen_columns(summary: pd.DataFrame) -> list[str]:
 
 
 def times_of(metric: object) -> float:
-    """The factor that a score is shown with: 100 for a share, 1 for a perplexity."""
+    """The factor by which a shown score is multiplied: 100 for a share, 1 for a perplexity."""
     return 100.0 if is_share(metric) else 1.0
 
 
 def with_unit(metric: object) -> str:
-    """A metric with the unit that tables show it in: ``accuracy, %``; a perplexity has none."""
+    """A metric with its unit in tables: ``accuracy, %``; a perplexity has none."""
     return NOTHING if pd.isna(metric) else str(metric) + (", %" if is_share(metric) else "")  # type: ignore[call-overload]
 
 
@@ -67,7 +67,7 @@ def score_text(mean: float, std: float = nan, times: float = 100.0) -> str:
 
 
 def mark_of(row: dict[str, Any]) -> str:
-    """The marks of a group that does not beat the majority, and of one that is worth its cost."""
+    """The marks of a group: that it does not beat the majority, and that it beats all groups that cost less."""
     beats = row.get(BEATS)
     floored = "" if beats is None or pd.isna(beats) or beats else f" {MARK}"
     return floored + (f" {WORTH_IT}" if is_worth_it(row) else "")
@@ -87,7 +87,7 @@ def range_text(low: float, high: float, times: float, form: str = ".1f") -> str:
 
 
 def texts_of(row: dict[str, Any]) -> dict[str, str]:
-    """The cells of a group in a table, beside its name; costs and counts that are not there are empty.
+    """The cells of a group in a table, without its name; missing costs and counts are empty.
 
     A group that is compared with a baseline also has the differences, ``record`` (wins, ties, losses) and ``pairs``.
     """
@@ -139,7 +139,7 @@ def runs_text(row: dict[str, Any]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value of a column that groups are named by."""
+    """The cell of a value that identifies a group."""
     if value is None or (isinstance(value, float) and pd.isna(value)):
         return NOTHING
     if isinstance(value, (int, np.integer, float)) and value >= THOUSANDS and float(value).is_integer():

@@ -1,7 +1,7 @@
 """A summary as a ``booktabs`` table for a paper, or as a Markdown table; scores in percent.
 
-In both the best mean of each task and number of shots is bold, with those that are not told from it
-(:mod:`fusionkit.runs.comparison.ties`), and a score that differs significantly has stars.
+In both the best mean of each task and number of shots is bold, as are those that do not differ significantly from it
+(:mod:`fusionkit.runs.comparison.ties`), and a score that differs significantly from the baseline has stars.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
 
 
 def _signed(text: str) -> str:
-    # A hyphen is no minus sign outside of mathematics.
+    # Outside of math mode a hyphen is not set as a minus sign.
     return text.replace("-", "$-$").replace("+", "$+$")
 
 
 def csv_text(frame: pd.DataFrame) -> str:
-    """A frame as CSV, whose texts neither a terminal nor a spreadsheet obeys."""
+    """A frame as CSV that no terminal executes and no spreadsheet evaluates."""
     return str(frame.map(spreadsheet_safe).to_csv(index=False))
 
 
@@ -80,7 +80,7 @@ def markdown(summary: pd.DataFrame, notes: Sequence[str] = (), across: str | Non
     """A Markdown table with the notes below.
 
     Args:
-        across: a column that groups are named by, or ``metric``; its values become columns of the table.
+        across: a column that identifies groups, or ``metric``; its values become columns of the table.
     """
     down, rows = naming_columns(summary), _rows(summary)
     keys = [name for name in down if name not in chosen_columns(summary)]
@@ -94,7 +94,7 @@ def markdown(summary: pd.DataFrame, notes: Sequence[str] = (), across: str | Non
 
 
 def _rows(summary: pd.DataFrame) -> Rows:
-    """Each row, and whether it is the best of its task or not told from it."""
+    """Each row, and whether it is the best of its task or does not differ significantly from that."""
     rows = rows_of(summary)
     bold = [TIED in row and not pd.isna(row[TIED]) and bool(row[TIED]) for row in rows]
     return list(zip(rows, bold, strict=True))
@@ -116,7 +116,7 @@ def _latex_escape(text: str) -> str:
 
 
 def _down(rows: Rows, keys: list[str], heads: list[str], compared: bool) -> list[list[str]]:
-    """A group a line."""
+    """One line per group."""
     differences = ["difference", "p"] if compared else []
     probing = {"selectivity": ["control", "selectivity"], "code_bits": ["code, kbit", "compression"]}
     probed = [name for each, own in probing.items() if rows and each in rows[0][0] for name in own]
@@ -131,7 +131,7 @@ def _down(rows: Rows, keys: list[str], heads: list[str], compared: bool) -> list
 
 
 def _across(rows: Rows, keys: list[str], across: str | None) -> list[list[str]]:
-    """A column for each value of ``across``; where each has a metric of its own, that stands in its head."""
+    """One column per value of ``across``; if each has its own metric, the column's head names it."""
     pairs = list(dict.fromkeys((cell(row[str(across)]), cell(row["metric"])) for row, _ in rows))
     in_head = len({name for name, _ in pairs}) == len(pairs) and len({metric for _, metric in pairs}) > 1
     others = [name for name in (*keys, *(() if in_head else ("metric",))) if name != across]
@@ -150,12 +150,12 @@ def _across(rows: Rows, keys: list[str], across: str | None) -> list[list[str]]:
 
 
 def _with_metric(name: str, metric: str) -> str:
-    # Scores of a run of several tasks have the task's name in front, and one is of their mean.
+    # Scores of a run of several tasks begin with the task's name; one is the mean over the tasks.
     return name if metric == name else f"{name} {metric_name(metric.removeprefix(f'{name}_'))}"
 
 
 def _name(column: str, value: Any) -> str:
-    """A cell of the columns that name a line; large counts have commas."""
+    """A cell of the columns that identify a line; numbers of parameters have commas."""
     return f"{value:,}" if column.endswith("_parameters") and isinstance(value, int) else cell(value)
 
 

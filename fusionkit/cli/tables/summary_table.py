@@ -25,20 +25,20 @@ from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import OVER
 
 PERCENT, RANGE, SELECTIVE = "95 % interval", "95 % of Δ", "95 % of selectivity"
-# What a narrow terminal loses first: costs, then columns that the others imply, then what can be read off the rest.
-ERRORS = ("SE seeds", "SE examples")  # of the mean, or of the difference where there is one
+# What is left out first on a narrow terminal: costs, then naming columns, then what other columns imply.
+ERRORS = ("SE seeds", "SE examples")  # of the mean, or of the difference if there is one
 COSTS, READ_OFF = ("s alone", "parameters"), ("pairs", "W–T–L", PERCENT, *ERRORS, RANGE)
-SHOWN_COSTS = ("seconds_alone", "trained_parameters")  # whatever marks are by
+SHOWN_COSTS = ("seconds_alone", "trained_parameters")  # costs that are shown without --pareto too
 KEPT = ("method", "fusion", "label", "data", "scored on")
 OVER_WORDS = {"seeds": "seeds", "examples": "examples", "both": "seeds and examples"}
-SAID = (SCORED_ON, "metric")  # above the table, also above one of a single row
+SAID = (SCORED_ON, "metric")  # above the table even if it has a single row
 
 
 def summary_table(summary: pd.DataFrame) -> Table:
-    """A summary for the terminal, scores in percent, perplexities as they are; values that all rows share are printed
+    """A summary for the terminal, scores in percent, perplexities unscaled; values that all rows share are printed
     above it.
 
-    Its least important columns are left out where the terminal is too narrow; it says which.
+    If the terminal is too narrow, the least important columns are left out, and a caption names them.
     """
     keys = naming_columns(summary)
     same = [name for name in (*keys, "metric") if len(summary[name].drop_duplicates()) == 1]
@@ -89,10 +89,10 @@ def _numbers(row: dict[str, Any]) -> dict[str, str]:
 
 
 def _fitting(title: str | None, header: list[tuple[str, str]], rows: list[list[str]], naming: int) -> Table:
-    """A table as wide as the terminal at most; the first ``naming`` columns say which group a row is."""
+    """A table at most as wide as the terminal; the first ``naming`` columns identify a row's group."""
     console, left_out = out(), []
     unbounded = console.options.update(max_width=100_000)
-    # Options of training, at the right, say less than what stands at the left; the metric says what the numbers are.
+    # Training options, at the right, matter less than columns at the left; the metric is left out last.
     least = sorted((name for name, _ in reversed(header[:naming])), key=lambda name: name == "metric")
     for name in (*COSTS, *(name for name in least if name not in KEPT), *READ_OFF):
         if console.measure(table(None, header, rows), options=unbounded).maximum <= console.width:
@@ -101,7 +101,7 @@ def _fitting(title: str | None, header: list[tuple[str, str]], rows: list[list[s
         shorter = [row[:place] + row[place + 1 :] for row in rows]
         if place < naming:
             if len({*map(tuple, (row[: naming - 1] for row in shorter))}) < len(rows):
-                continue  # without it two groups would have one name
+                continue  # without it two groups would have the same name
             naming -= 1
         if place < len(header):
             header, rows = header[:place] + header[place + 1 :], shorter

@@ -1,6 +1,6 @@
-"""The progress of a sweep: a table on a terminal, otherwise a plain line now and then.
+"""The progress of a sweep: a table on a terminal, otherwise a plain line every few seconds.
 
-The table is drawn in place, a few times a second, and is never taller than the terminal: nothing scrolls.
+The table is redrawn in place a few times per second, and is never taller than the terminal: nothing scrolls.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fusionkit.plural import counted
 from fusionkit.printable import one_line
 from fusionkit.specs import RunSpec
 
-FRAMES = 4  # a second
-LEFT_OVER = 6  # lines of a terminal that are not the table's own
+FRAMES = 4  # per second
+LEFT_OVER = 6  # lines of a terminal that the table's rows do not use
 BAR = 40  # characters
 
 
 class SweepTable(FitProgress):
-    """Watches a sweep of ``specs``, some of which ``ended`` before.
+    """Shows the progress of a sweep of ``specs``; ``ended`` are the records of runs that ended before.
 
     ``on_end`` is called with each new record.
     """
@@ -60,7 +60,7 @@ class SweepTable(FitProgress):
         if not self._console.is_terminal:
             self._console.print(f"fitting {counted(runs, 'run')}: {counted(epochs, 'epoch')}")
             return
-        # Taken away at the end, where the results are printed.
+        # Removed at the end, when the results are printed.
         self._live = Live(
             get_renderable=lambda: frame(self._tally, self._console.height, self._console.width),
             console=self._console,
@@ -82,7 +82,7 @@ class SweepTable(FitProgress):
         self._tally.run(record)
         spec = record["spec"]
         if record["status"] == "failed":
-            reason = record["error"].splitlines()[0]  # the record has all of it; there may be many
+            reason = record["error"].splitlines()[0]  # the record has the whole error, which may have many lines
             self.say(f"failed: {spec['fusion']} lr {spec['lr']} seed {spec['data_seed']}: {reason}")
         self._line()
         self._on_end(record)
@@ -93,7 +93,7 @@ class SweepTable(FitProgress):
         self._on_end(record)
 
     def say(self, line: str) -> None:
-        """A line the user should see; the line stays above the table."""
+        """Print a line that stays above the table."""
         self._console.print(line)
 
     def note(self, text: str) -> None:
@@ -108,7 +108,7 @@ class SweepTable(FitProgress):
 
 
 def frame(tally: Tally, height: int, width: int) -> Group:
-    """Headline, bar and one line a task and fusion, in at most ``height`` lines of ``width``."""
+    """Headline, bar and one line per task and fusion, in at most ``height`` lines of ``width``."""
     lines = tally.lines()
     room = max(height - LEFT_OVER, 1)
     parts: list[Any] = [Text(headline(tally), no_wrap=True, overflow="ellipsis")]
@@ -128,7 +128,7 @@ def _rows(tally: Tally, lines: Sequence[TallyRow]) -> Table:
         best = ["", ""] if line.best is None else [_score(line.best), tally.told(line.best)]
         rows.append([line.label, line.fusion, f"{line.done}/{line.runs}", str(line.failed or ""), *best])
     made = table(None, [*columns, ("of", "left")], rows)
-    for column in made.columns:  # a line that wraps would push the others off
+    for column in made.columns:  # a wrapped line would push other lines off the screen
         column.no_wrap, column.overflow = True, "ellipsis"
     return made
 

@@ -10,13 +10,13 @@ from fusionkit.metrics import is_better
 from fusionkit.specs import RunSpec, is_plain
 from fusionkit.tasks.joint import told_tasks
 
-# What tells the best run of its task and fusion from its neighbours, where it differs among them.
+# The options that name the best run of a task and fusion, each shown if it differs in the sweep; with its label.
 TOLD = {
     "method": "", "encoder_lr": "encoder lr ",
     "head": "", "fusion_layers": "layers ", "shots": "shots ", "lr": "lr ", "epochs": "epochs ", "batch_size": "batch ",
     "data_seed": "seed ",
 }  # fmt: skip
-TELLING_SECONDS, TELLING_SHARE = 5.0, 0.005  # of a pace that says something: its first epochs are slow
+TELLING_SECONDS, TELLING_SHARE = 5.0, 0.005  # before these the pace is not reliable, because the first epochs are slow
 
 
 @dataclass
@@ -36,35 +36,35 @@ class TallyRow:
 
 
 class Tally:
-    """Counts of all runs of a sweep, of which some had ``ended`` before. ``clock`` gives seconds, ever more."""
+    """Counts of all runs of a sweep; ``ended`` has records of runs that ended before. ``clock``: monotonic seconds."""
 
     def __init__(self, specs: Sequence[RunSpec], ended: Iterable[dict[str, Any]], clock: Callable[[], float]) -> None:
         self._clock, self._began = clock, clock()
-        heads = [spec for spec in specs if not spec.is_floor]  # a floor has a head and epochs in name alone
+        heads = [spec for spec in specs if not spec.is_floor]  # a floor's head and epochs have no meaning
         self._differ = [name for name in TOLD if len({getattr(spec, name) for spec in heads}) > 1]
         self._lines: dict[tuple[str, str], TallyRow] = {}
         for spec in specs:
             self._line(spec.task, spec.label, spec.fusion).runs += 1
         self.runs, self.done, self.failed, self.others, self._ours = len(specs), 0, 0, 0, 0
-        self.note = ""  # who is at work
-        self.stepped = ""  # how far a run is that trains through the encoder
+        self.note = ""  # which workers are at work
+        self.stepped = ""  # the progress of a run that trains through the encoder
         self._work: Mapping[str, float] = {}
         self._through, self._of = 0.0, 0.0
-        self._paced: tuple[float, float] | None = None  # when the first epoch was done, and how much then
+        self._paced: tuple[float, float] | None = None  # when the first epoch was done, and the work done by then
         for record in ended:
             self._count(record)
 
     def begin(self, work: Mapping[str, float]) -> None:
-        """Runs of so much work, by digest, are left, and are begun now."""
+        """The remaining runs begin now; ``work`` is the work of each, by digest."""
         self._began, self._work, self._of = self._clock(), work, sum(work.values())
 
     def epoch(self, work: float) -> None:
-        """One more epoch is done, of so much work. A run that is trained again reports its epochs twice."""
+        """One more epoch is done, of this much work. A run that is trained again reports its epochs twice."""
         self._through = min(self._through + work, self._of)
         self._paced = self._paced or (self._clock(), self._through)
 
     def step(self, work: float, text: str) -> None:
-        """So much more work of one run is done."""
+        """This much more work of one run is done; ``text`` is its progress."""
         self.stepped = text
         self.epoch(work)
 
@@ -73,7 +73,7 @@ class Tally:
         self._count(record)
 
     def elsewhere(self, record: dict[str, Any]) -> None:
-        """A run that was left has ended in another process."""
+        """One of the remaining runs has ended in another process."""
         self.others += 1
         work = self._work.get(RunSpec.from_dict(record["spec"]).digest, 0.0)
         self._through = min(self._through + work, self._of)
@@ -81,34 +81,32 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """The share that is done, of the work that was left at the beginning."""
+        """The share of the work, of what was left at the beginning, that is done."""
         return self._through / self._of if self._of else 1.0
 
     @property
     def per_minute(self) -> float | None:
-        """Runs that this sweep has ended a minute; None before the first."""
+        """Runs that this command has finished per minute; None before the first."""
         seconds = self._clock() - self._began
         return 60 * self._ours / seconds if self._ours and seconds else None
 
     @property
     def seconds_left(self) -> float | None:
-        """The seconds that the remaining work takes at the pace since the first epoch; None before that tells
-        anything.
-        """
+        """The seconds that the remaining work takes at the pace since the first epoch; None until that is reliable."""
         if self._paced is None:
             return None
-        since, first = self._paced  # what went before, the start of workers, does not come again
+        since, first = self._paced  # the time before, the start of workers, is not repeated
         done, seconds = self._through - first, self._clock() - since
         if not done or seconds < TELLING_SECONDS or done < TELLING_SHARE * self._of:
             return None
         return seconds * (self._of - self._through) / done
 
     def lines(self) -> list[TallyRow]:
-        """One a task and fusion, in the order of the sweep."""
+        """One row per task and fusion, in the order of the sweep."""
         return list(self._lines.values())
 
     def best(self) -> dict[str, dict[str, Any]]:
-        """The record of the best run of each task, or of the tasks that learn together."""
+        """The record of the best run of each task, or of the tasks that are learned together."""
         found: dict[str, TallyRow] = {}
         for line in self._lines.values():
             if line.best is not None and (line.label not in found or found[line.label].is_best(line.best)):
@@ -116,7 +114,7 @@ class Tally:
         return {label: line.best for label, line in found.items() if line.best is not None}
 
     def told(self, record: dict[str, Any]) -> str:
-        """The name of a record's run: the options by which it differs from the others, ``shots 16, lr 0.1``."""
+        """The name of a record's run, from the options that differ in the sweep: ``shots 16, lr 0.1``."""
         return ", ".join(f"{TOLD[name]}{_plain(record['spec'][name])}" for name in self._differ)
 
     def _count(self, record: dict[str, Any]) -> None:
