@@ -1,6 +1,6 @@
 """Methods that train through the encoder: one file a method, one table of them all.
 
-    spec = parse_method("houlsby:64,share=layer")     # loads no transformers; str(spec) is its one spelling
+    spec = parse_method("houlsby:64,share=layer")     # loads no transformers; str(spec) is its canonical spelling
     spec.entry                                        # its row: summary, paper, rates, merges, starts_as_encoder …
     attached = apply(encoder.model, spec)             # the model is changed in place
     attached.train()                                  # dropout from attached.lowest_layer up, not below
@@ -16,8 +16,8 @@
 :class:`~fusionkit.methods.attached.Attached` has the rest: ``lowest_layer``, ``positions_added``, ``count``,
 ``detach``. What a method adds to a model is registered in it as ``model.method_parts``, so that ``model.to``, DDP and
 ``named_parameters`` see it. Never ``deepcopy`` a model with a method: its hooks would call the original's parts. Load
-the encoder again, apply the method and load the delta. ``inference_mode`` tensors cannot train: a model that is to be
-trained is loaded outside of it. Parts of a method start from torch's global generator: seed it before ``apply``.
+the encoder again, apply the method and load the delta. ``inference_mode`` tensors cannot train: load a model that is to
+be trained outside of it. Parts of a method are drawn from torch's global generator: seed it before ``apply``.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ class SkippedLayers:
         self._layers: Collection[int] = ()
 
     def __call__(self, layers: Collection[int]) -> None:
+        # These replace the layers of the last call.
         self._layers = frozenset(layers)
 
     def __contains__(self, layer: int) -> bool:
@@ -38,18 +39,19 @@ class Attached:
         trainable: the parameters that train, by their names in the model. Exactly these have ``requires_grad``.
         lowest_layer: the lowest layer that trains or that something new is added to: 0 for the embeddings, L + 1 for
             nothing. Layers below it run in evaluation mode and need no gradients.
-        positions_added: vectors put in front of each sequence inside the model, cut off its output again; inputs may be
-            that much shorter than the model's maximum.
-        rates: rates of their own for some trainables, by name; the others take the run's.
+        positions_added: how many vectors are put in front of each sequence inside the model, and cut off its output;
+            the longest input is that much shorter than the model's maximum.
+        rates: the rates of trainables that do not take the run's rate, by name.
         penalty: a second loss, a scalar to be added to the task's, where the method has one.
         begin_step: called before each step with the number of steps done and of all steps, where the method has phases;
-            True where what trains has changed: an optimizer forgets its moments, and DDP is wrapped around it again.
-        hooks: taken off by ``detach``. switched: called when training mode or evaluation mode begins. read, write: the
-            delta, where it is another one than the trainables. read_state, write_state: all that resuming needs, where
-            that is more than the trainables. fold, undo: ``merge`` and ``detach``, where weights have been replaced.
-        part_layers: the layers that have parts which can be taken out of effect; skip: takes out those of some layers
-            and puts in the others.
-        use: puts the own weights of a task into the model, where several tasks have some each
+            True where what trains has changed: make a new optimizer, and wrap the model in DDP again.
+        hooks: removed by ``detach``. switched: called when training mode or evaluation mode begins. read, write: get
+            and load the delta, where it is not simply the trainables. read_state, write_state: get and load all that
+            resuming needs, where that is more than the trainables. fold, undo: do the work of ``merge`` and
+            ``detach``, where weights have been replaced.
+        part_layers: the layers that have parts which can be taken out of effect; skip: takes the parts of some layers
+            out of effect, and puts those of all others back.
+        use: puts a task's own weights into the model, where several tasks have own weights
             (:mod:`fusionkit.methods.per_task`).
     """
 
@@ -75,7 +77,7 @@ class Attached:
 
     @classmethod
     def of_nothing(cls) -> Attached:
-        """What trains nothing of an encoder that need not be there, for runs over stored states."""
+        """No method and no encoder: nothing trains. It is for runs over stored states."""
         nothing: Any = None
         return cls(nn.Identity(), nothing, {}, 0)
 
@@ -107,7 +109,7 @@ class Attached:
         """Compute a layer's activations again in the backward pass instead of keeping them, in training mode.
 
         Raises:
-            UsageError: the encoder cannot.
+            UsageError: the encoder does not support it.
         """
         model = self.model
         if not model.supports_gradient_checkpointing:
@@ -119,14 +121,14 @@ class Attached:
             )
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
-        model.disable_input_require_grads()  # reentrant checkpointing alone needs gradients below the lowest layer
+        model.disable_input_require_grads()  # only reentrant checkpointing needs gradients below the lowest layer
 
     def delta(self) -> dict[str, Tensor]:
         """A copy of all that the method trained, by name: what is kept of a run, with the encoder's identity."""
         return self._copies() if self.read is None else self.read()
 
     def load_delta(self, delta: Mapping[str, Tensor]) -> None:
-        """Put a kept delta in place.
+        """Load a delta.
 
         Raises:
             StoreError: it is of another method or another encoder.
@@ -189,7 +191,7 @@ class Attached:
 def attached_parts(
     model: Any, structure: Structure, parts: nn.Module, lowest_layer: int, also: Mapping[str, nn.Parameter], **more: Any
 ) -> Attached:
-    """A method whose own modules are added to the model and train, on the model's device and in its type.
+    """Add a method's own modules to the model, on its device and in its type, and let them train.
 
     Args:
         also: parameters of the encoder that train beside them. more: further fields of :class:`Attached`.
@@ -206,7 +208,7 @@ def copied(tensor: Tensor) -> Tensor:
 
 
 def refuse_other(shapes: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
-    """StoreError where tensors are not of these names and shapes."""
+    """Raise StoreError where tensors do not have these names and shapes."""
     if shapes != (received := {name: tensor.shape for name, tensor in found.items()}):
         raise StoreError(
             "what was kept is of another method or another encoder",
@@ -217,7 +219,7 @@ def refuse_other(shapes: Mapping[str, Any], found: Mapping[str, Tensor]) -> None
 
 
 def trains(model: Any, parameters: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
-    """Let exactly these parameters train."""
+    """Let exactly these parameters train; returns them."""
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     for parameter in parameters.values():

@@ -4,8 +4,8 @@ Symbols: ``W``, ``g`` the frozen weights, ``x̂`` the normed input. The gradient
 by mathematics: it adds the same number to all scores of a softmax.
 Source: Ben Zaken et al. (2022).
 
-Options: ``embeddings=yes`` trains the biases in front of layer 1 too, that is of the embeddings' layer norm.
-``layers=-6:`` trains those of the last six layers alone, with what stands behind the last.
+Options: ``embeddings=yes`` trains the biases before layer 1 too, which are those of the embeddings' layer norm.
+``layers=-6:`` trains only those of the last six layers and of what follows the last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class BitFit:
         self.embeddings, self.layers = embeddings, layers
 
     def lowest_layer(self, depth: int) -> int:
-        """The first of the layers whose biases train, 0 with those of the embeddings."""
+        """The first layer whose biases train; 0 where those of the embeddings train."""
         return 0 if self.embeddings else layer_span(self.layers, depth, "bitfit")[0]
 
     def attach(self, model: Any, structure: Structure) -> Attached:

@@ -4,11 +4,12 @@
     loss = task + λ max(0, Σ sigmoid(α) − target · N)
 
 Symbols: ``θ`` the encoder's weights, frozen, ``N`` of them; ``w`` the difference, which starts at zero, so that the
-encoder starts as it was; ``z`` hard concrete gates of stretch −1.5 … 1.5, drawn once a step, and ``α`` their location,
-which starts at 5; ``sigmoid(α)`` the probability that a gate is not zero (its ``−β log(1.5 / 1.5)`` is zero).
+encoder starts as it was; ``z`` hard concrete gates of stretch −1.5 … 1.5, drawn once per training pass, and ``α`` their
+location, which starts at 5; ``sigmoid(α)`` the probability that a gate is not zero (the term ``−β log(1.5 / 1.5)`` is
+zero).
 Two phases: ``w`` and ``α`` train for a share of the steps. Then the ``target`` share of all weights with the largest
-``|z w|``, where ``s = sigmoid(α)``, is kept for good, and ``w`` trains on there, with z = 1. In evaluation mode, in
-either phase, the model has what would be kept.
+``|z w|``, where ``s = sigmoid(α)``, is kept for good; there ``w`` becomes ``z w`` and trains on with z = 1. In
+evaluation mode, in either phase, the model has only the differences that would be kept.
 Source: Guo, Rush and Kim (2021), their gates without groups. λ's default and the penalty's end at the target are ours.
 
 Options: ``target``, the share of weights that may differ; ``fix``, the share of the steps after which they are fixed;
@@ -36,7 +37,7 @@ DIFFERENCE, GATES, MASK, PLACES, VALUES = ":difference", ":gates", ":mask", ":pl
 class Difference(nn.Module):
     """``θ → θ + z ⊙ w`` of one weight."""
 
-    noise: Tensor | None  # log u − log(1 − u) of this step
+    noise: Tensor | None  # log u − log(1 − u) of this pass
     kept: Tensor | None  # where the difference is kept, bool
 
     def __init__(self, weight: Tensor) -> None:
@@ -57,7 +58,7 @@ class Difference(nn.Module):
         return (2 * STRETCH * scores.sigmoid() - STRETCH).clamp(0, 1)
 
     def draw(self) -> None:
-        """New noise for a step."""
+        """Draw new noise for a training pass."""
         u = torch.rand_like(self.w).clamp(1e-6, 1 - 1e-6)
         self.noise = u.log() - (1 - u).log()
 
@@ -140,7 +141,7 @@ class _Pruned:
         return self.method.penalty * (expected - self.method.target * self.count).clamp(min=0)
 
     def begin_step(self, done: int, steps: int) -> bool:
-        """Fix the mask when its share of the steps is done."""
+        """Fix the mask once the share ``fix`` of the steps is done; True where it is fixed now."""
         if self.fixed or done < self.method.fix * steps:
             return False
         self.cut()
@@ -152,13 +153,13 @@ class _Pruned:
         return True
 
     def _begin_pass(self, module: nn.Module, inputs: Any) -> None:
-        """Draw gates once a pass, so that checkpointing computes again with the same."""
+        """Draw gates once per pass, so that checkpointing recomputes with the same gates."""
         if self.model.training and not self.fixed:
             for each in self.made.values():
                 each.draw()
 
     def switched(self, training: bool) -> None:
-        """In evaluation mode the model has what would be kept."""
+        """In evaluation mode the model has only the differences that would be kept."""
         if not self.fixed:
             for each in self.made.values():
                 each.noise = each.kept = None
@@ -181,7 +182,7 @@ class _Pruned:
             start += each.w.numel()
 
     def read(self) -> dict[str, Tensor]:
-        """The sparse difference: of each weight that differs, flat places and the values there."""
+        """The sparse difference: for each weight that differs, flat places and the values there."""
         self.cut()
         found = {}
         for name, each in self.made.items():
@@ -194,7 +195,7 @@ class _Pruned:
 
     @torch.no_grad()
     def write(self, delta: Mapping[str, Tensor]) -> None:
-        """Put a sparse difference in place, fixed."""
+        """Load a sparse difference; the mask is then fixed."""
         if unknown := [name for name in delta if name.rpartition(":")[0] not in self.made]:
             raise StoreError(
                 "what was kept is of another method or another encoder",
@@ -221,7 +222,7 @@ class _Pruned:
 
     @torch.no_grad()
     def write_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from there."""
+        """Go on from what :meth:`read_state` returned."""
         fixed = any(name.endswith(MASK) for name in state)
         ends = (DIFFERENCE, GATES, MASK) if fixed else (DIFFERENCE, GATES)
         refuse_other({name + end: each.w.shape for name, each in self.made.items() for end in ends}, state)

@@ -15,7 +15,7 @@ class Frozen:
         pass
 
     def lowest_layer(self, depth: int) -> int:
-        """None of them."""
+        """``L + 1``: above all layers."""
         return depth + 1
 
     def attach(self, model: Any, structure: Structure) -> Attached:

@@ -60,7 +60,7 @@ class Houlsby:
         return layer_span(self.layers, depth, "houlsby")[0]
 
     def attach(self, model: Any, structure: Structure) -> Attached:
-        """UsageError for layers that are not there, or an encoder whose places cannot be told."""
+        """UsageError for layers that are not there, or an encoder whose places cannot be found."""
         span = structure.span(self.layers, "houlsby")
         places = [place for n in span for place in _ends(structure, n)]
         together = {"no": 1, "layer": 2, "three": 2 * THREE}[self.share]  # places of one adapter

@@ -5,7 +5,7 @@ Symbols: ``l`` trained vectors that start at one, so that the encoder starts as 
 Source: Liu et al. (2022, t-few), by peft. Where one map gives query, key and value (ModernBERT, GPT-2), queries are
 scaled too.
 
-Options: ``layers=-6:`` has them in the last six layers alone.
+Options: ``layers=-6:`` adds the vectors to the last six layers only.
 """
 
 from __future__ import annotations

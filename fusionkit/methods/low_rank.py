@@ -4,8 +4,8 @@ Symbols: ``h`` the layer's input, ``d`` its width; ``V^E``: d → h and ``V^D``:
 at zero, so that the encoder starts as it was; ``V^E`` starts at N(0, 0.02).
 Source: Stickland and Murray (2019). The text has the identity for gelu; this is the authors' code.
 
-Options: ``layers=-6:`` has them in the last six layers alone. ``biases=no`` leaves biases out, as the paper counts.
-``encoder=frozen`` trains these parts alone; by default the shared encoder trains with them.
+Options: ``layers=-6:`` adds these parts to the last six layers only. ``biases=no`` leaves biases out, as the paper
+counts. ``encoder=frozen`` trains only these parts; by default the shared encoder trains with them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LowRank:
         return 0 if self.encoder == "trained" else layer_span(self.layers, depth, "low-rank")[0]
 
     def attach(self, model: Any, structure: Structure) -> Attached:
-        """UsageError for layers that are not there, or an encoder whose places cannot be told."""
+        """UsageError for layers that are not there, or an encoder whose places cannot be found."""
         span = structure.span(self.layers, "low-rank")
         d = structure.hidden
         encode = nn.ModuleList(nn.Linear(d, self.h, bias=self.biases) for _ in span)

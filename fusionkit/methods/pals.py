@@ -3,13 +3,13 @@
     g(x) = [softmax(Q_k x · K_k x / √w) V_k x]_k
 
 Symbols: ``h`` the layer's input, ``d`` its width; ``V^E``: d → h and ``V^D``: h → d, the same in all layers; ``g``
-attention of width h over the example's sub-tokens with ``k`` heads of width ``w``, one a layer, without an output
-matrix. ``V^D`` starts at zero, so that the encoder starts as it was; the others start at N(0, 0.02).
+attention of width h over the example's sub-tokens, with heads ``k`` of width ``w`` and no output matrix, one ``g`` per
+layer. ``V^D`` starts at zero, so that the encoder starts as it was; the others start at N(0, 0.02).
 Source: Stickland and Murray (2019); the gelu, the places and the biases are those of the authors' code.
 
-Options: ``heads``, of ``g``. ``share=no`` has ``V^E`` and ``V^D`` in each layer. ``layers=-6:`` has them in the last
-six layers alone. ``biases=no`` leaves biases out, as the paper counts. ``encoder=frozen`` trains these parts alone; by
-default the shared encoder trains with them.
+Options: ``heads``, the number of heads of ``g``. ``share=no`` gives each layer its own ``V^E`` and ``V^D``.
+``layers=-6:`` adds these parts to the last six layers only. ``biases=no`` leaves biases out, as the paper counts.
+``encoder=frozen`` trains only these parts; by default the shared encoder trains with them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Pals:
         return 0 if self.encoder == "trained" else layer_span(self.layers, depth, "pals")[0]
 
     def attach(self, model: Any, structure: Structure) -> Attached:
-        """UsageError for layers that are not there, or an encoder whose places cannot be told."""
+        """UsageError for layers that are not there, or an encoder whose places cannot be found."""
         span = structure.span(self.layers, "pals")
         d, apart = structure.hidden, len(span) if self.share == "no" else 1
         parts = nn.ModuleDict(

@@ -1,6 +1,6 @@
 """What LoRA and IA3 have in common: layers of peft in the place of some of the encoder's linear maps.
 
-An architecture is a table of names: what the linear maps of attention are called in it.
+The linear maps of attention have other names in each architecture; the tables below have these names.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from fusionkit.errors import UsageError
 from fusionkit.methods.attached import Attached, trains
 from fusionkit.methods.structure import Structure
 
-# The last part of a linear map's name. One map gives all three in ModernBERT and GPT-2: it stands for each.
+# The last part of a linear map's name. In ModernBERT and GPT-2 one map gives all three: its name is in each table.
 QUERIES = ("query", "q_lin", "query_proj", "q_proj", "q", "Wqkv", "c_attn")
 KEYS = ("key", "k_lin", "key_proj", "k_proj", "k", "Wqkv", "c_attn")
 VALUES = ("value", "v_lin", "value_proj", "v_proj", "v", "Wqkv", "c_attn")
 
 
 def linear_names(model: Any, structure: Structure, span: range, method: str, *lists: tuple[str, ...]) -> list[str]:
-    """The names of some layers' linear maps that a list names, for every list.
+    """The full names of the maps in the layers of ``span`` whose last part is in one of ``lists``.
 
     Raises:
-        UsageError: a list names none in some layer.
+        UsageError: a layer has no map with a name of one of the lists.
     """
     found: dict[str, None] = {}
     for layer in span:
@@ -53,7 +53,7 @@ def attach_peft(model: Any, structure: Structure, lowest: int, config: str, **se
     """Put layers of peft into the model.
 
     Args:
-        lowest: the lowest layer that gets one. config: the class of ``settings`` in peft.
+        lowest: the lowest layer that gets one. config: the name of peft's class for ``settings``.
 
     Raises:
         UsageError: peft is not installed.
@@ -79,12 +79,12 @@ def attach_peft(model: Any, structure: Structure, lowest: int, config: str, **se
     def undo() -> None:
         _replace(model, merged=False)
 
-    # peft's modules are newer than the structure; what they stand around is in it.
+    # The structure was made before peft's modules; it has the maps that they wrap.
     tuned = {each: structure.layer_of(each.get_base_layer()) for each in model.modules() if _is_tuned(each)}
 
     def skip(layers: Collection[int]) -> None:
         for module, layer in tuned.items():
-            module._disable_adapters = layer in layers  # its own switch would let weights train again
+            module._disable_adapters = layer in layers  # peft's own switch would let weights train again
 
     found = tuple(sorted(set(tuned.values())))
     return Attached(model, structure, trains(model, mine), lowest, fold=fold, undo=undo, part_layers=found, skip=skip)
@@ -101,7 +101,7 @@ def _is_leaf(module: nn.Module) -> bool:
 
 
 def _replace(model: Any, merged: bool) -> None:
-    """The encoder's own linear maps again, with what was learned merged into them, or as they were."""
+    """Put the encoder's own linear maps back, with what was learned merged into them, or as they were."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     for name, module in list(model.named_modules()):

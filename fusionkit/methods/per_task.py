@@ -2,9 +2,9 @@
 
     weights in effect for task i = shared weights ∪ own weights of task i
 
-What is a task's own is what the method adds where the encoder itself trains (PALs, low rank), all that it trains where
-the encoder is frozen (adapters, biases, prefixes), and nothing for a method that trains the encoder alone. Each task's
-own weights start as those of a run of that task by itself.
+A task's own weights are those that the method adds where the encoder itself trains (PALs, low rank), all that train
+where the encoder is frozen (adapters, biases, prefixes), and none for a method that only trains the encoder. They start
+as in a run of that task alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fusionkit.methods.attached import PARTS, Attached
 from fusionkit.methods.table import MethodSpec
 
 Value = TypeVar("Value")
-OF = "@"  # between a weight's name and the task that it is of: no name of a weight or task has it
+OF = "@"  # between the names of a weight and of its task; no such name contains it
 
 
 def per_task(attached: Attached, method: MethodSpec, tasks: Sequence[str]) -> Attached:
@@ -34,7 +34,7 @@ def per_task(attached: Attached, method: MethodSpec, tasks: Sequence[str]) -> At
 
 
 def all_own(attached: Attached, tasks: Sequence[str]) -> Attached:
-    """The same model with each task's own copy of all that trains, also of what they shared."""
+    """The same model in which each task has its own copy of all that trains, also of what tasks shared."""
     plain = {name.partition(OF)[0]: weights for name, weights in attached.trainable.items()}
     return _in_turn(dataclasses.replace(attached, trainable=plain), list(plain), tasks)
 
@@ -63,7 +63,7 @@ def own_names(trainable: Mapping[str, object], method: MethodSpec) -> list[str]:
 
 
 def of_task(delta: Mapping[str, Value], task: str) -> dict[str, Value]:
-    """What was trained of the encoder as a run of one task has it: the shared weights, and the task's own."""
+    """What was trained of the encoder, named as in a run of one task: the shared weights, and the task's own."""
     parts = {name: name.partition(OF) for name in delta}
     return {parts[name][0]: value for name, value in delta.items() if parts[name][2] in ("", task)}
 

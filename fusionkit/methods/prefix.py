@@ -1,7 +1,8 @@
 """P-tuning v2: attention of each layer over ``[K^p; K x]`` and ``[V^p; V x]`` instead of ``K x`` and ``V x``.
 
-Symbols: ``K^p``, ``V^p`` P trained keys and values a layer, for each head, that start at N(0, 0.02); ``K x``, ``V x``
-the layer's own. Positions stay as they are: keys that carry a position get it before. Sub-tokens see all of the prefix.
+Symbols: ``K^p``, ``V^p`` P trained keys and values per layer and head, that start at N(0, 0.02); ``K x``, ``V x`` the
+layer's own. Positions stay as they are: keys that carry a position get it before the prefix is put in front. All
+sub-tokens attend to the whole prefix.
 Source: Liu et al. (2022), without their re-parametrisation; the first form is Li and Liang's (2021).
 """
 
@@ -18,8 +19,8 @@ from fusionkit.methods.attached import Attached, SkippedLayers, attached_parts
 from fusionkit.methods.structure import Structure, run_trace
 
 STD = 0.02
-NAME, OWN = "fusionkit_prefix", "fusionkit_prefix"  # of the attention function; of a module's own prefix
-_met: list[tuple[nn.Module, Tensor]] = []  # attention modules with their keys, as a trace meets them
+NAME, OWN = "fusionkit_prefix", "fusionkit_prefix"  # the attention function; a module's attribute with its prefix
+_met: list[tuple[nn.Module, Tensor]] = []  # attention modules with their keys, in the order of a trace
 
 
 class KeysAndValues(nn.Module):
@@ -54,7 +55,7 @@ class Prefix:
             for layer, (_, keys) in zip(numbers, modules, strict=True)
         )
         for (module, _), own in zip(modules, parts, strict=True):
-            module.__dict__[OWN] = own  # no child of the module: it is one of the model's parts
+            module.__dict__[OWN] = own  # not registered as a child: it is one of the model's parts
 
         def undo() -> None:
             model.set_attn_implementation(before)
@@ -68,7 +69,7 @@ class Prefix:
 def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **named: Any
 ) -> tuple[Tensor, None]:
-    """transformers' attention function with a module's prefix; ``[batch, heads, length, w]`` each."""
+    """An attention function for transformers, with a module's prefix; each input ``[batch, heads, length, w]``."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     own = module.__dict__.get(OWN)
@@ -79,16 +80,16 @@ def attend(
         keys, values = (p.to(key.dtype).expand(batch, -1, -1, -1) for p in (own.keys, own.values))
         key, value = torch.cat([keys, key], 2), torch.cat([values, value], 2)  # [batch, heads, P + length, w]
         front = key.shape[2] - length
-        if attention_mask is not None:  # of bool, True is seen
+        if attention_mask is not None:  # bool; True is seen
             attention_mask = functional.pad(attention_mask, (front, 0), value=True)  # [batch, 1, length, P + length]
         if (bias := named.get("position_bias")) is not None:
-            named["position_bias"] = functional.pad(bias, (front, 0))  # T5's, of no distance
-    named["is_causal"] = False  # the mask says all
+            named["position_bias"] = functional.pad(bias, (front, 0))  # T5's: 0 for the prefix, which has no distance
+    named["is_causal"] = False  # the mask alone decides
     return sdpa_attention_forward(module, query, key, value, attention_mask, **named)
 
 
 def mask(*args: Any, **named: Any) -> Tensor | None:
-    """transformers' mask for it, made also where all is seen: it could not be told from a causal one."""
+    """The mask for :func:`attend`, made even where all is seen: without it, that would look like causal attention."""
     from transformers.masking_utils import sdpa_mask
 
     named.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
@@ -97,7 +98,7 @@ def mask(*args: Any, **named: Any) -> Tensor | None:
 
 
 def _attention_modules(model: Any, structure: Structure) -> list[tuple[nn.Module, Tensor]]:
-    """The attention module of each layer with the keys that a trace gave it; the model keeps the function.
+    """The attention module of each layer, with its keys in a trace; the model keeps :func:`attend` as its function.
 
     Raises:
         UsageError: transformers does not let others compute the attention of each layer.

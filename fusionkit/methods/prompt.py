@@ -1,8 +1,8 @@
 """Prompt tuning: ``[p_1; …; p_P; e_1; …; e_T]`` instead of ``[e_1; …; e_T]`` at the encoder's input.
 
 Symbols: ``e_t`` the word embedding of sub-token t, the first one (``[CLS]``) included; ``p_i`` trained vectors in front
-of all of them, of the same width d, that start as the embeddings of random sub-tokens. Positions are added as if they
-were words, token types are 0. The output is cut to the T positions of the input.
+of all of them, of the same width d, that start as the embeddings of random sub-tokens. They get positions as words do,
+and token type 0. The output is cut to the T positions of the input.
 Source: Lester, Al-Rfou and Constant (2021).
 """
 
@@ -40,7 +40,7 @@ class Prompt:
         self.positions = P
 
     def attach(self, model: Any, structure: Structure) -> Attached:
-        """Inputs become embeddings before the model's forward pass, and outputs are cut behind it."""
+        """Inputs become embeddings before the model's forward pass, and outputs are cut after it."""
         embedding = model.get_input_embeddings()
         drawn = torch.randint(len(embedding.weight), (self.positions,)).to(embedding.weight.device)
         parts = PromptVectors(embedding.weight[drawn])

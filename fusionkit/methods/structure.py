@@ -28,8 +28,8 @@ class Place:
     """The modules of one layer that a method hooks or replaces.
 
     Attributes:
-        first: the leaf that gets the layer's input. attention, feed_forward: the leaves that give what the residual
-            sums add: an output projection, or the dropout behind it. down: the feed-forward network's last linear map.
+        first: the leaf that gets the layer's input. attention, feed_forward: the leaves whose outputs the residual sums
+            add: an output projection, or the dropout behind it. down: the feed-forward network's last linear map.
     """
 
     first: nn.Module
@@ -74,7 +74,7 @@ class Structure:
 
     @cached_property
     def most_positions(self) -> int | None:
-        """How many positions the encoder's table has, without RoBERTa's in front; None where it has none."""
+        """The number of positions in the encoder's table, without those that RoBERTa skips; None without a table."""
         size = getattr(self.model.config, "max_position_embeddings", None)
         for leaf in self.order:
             if isinstance(leaf, nn.Embedding) and leaf.num_embeddings == size and self.layer_of(leaf) == 0:
@@ -95,7 +95,7 @@ class Structure:
         """The layers that a method's option ``layers`` names: ``all``, or a slice of 0 … L like ``-6:`` or ``1:7``.
 
         Raises:
-            UsageError: there are no such layers, or the encoder's layers are one.
+            UsageError: there are no such layers, or all of the encoder's layers are one module.
         """
         if text == "all":
             return range(1, len(self.layers) + 1)
@@ -126,7 +126,7 @@ class Structure:
         return Place(leaves[0], leaves[ends[0]], leaves[ends[1]], leaves[wide[-1]])
 
     def refuse_one_layer(self, method: str) -> None:
-        """UsageError for a method that tells layers apart, where they are one."""
+        """Raise UsageError for a method that treats layers differently, where all layers are one module."""
         if self.one_layer:
             raise UsageError(
                 f"{method} cannot be used with {type(self.model).__name__}",
@@ -159,7 +159,7 @@ def structure_of(model: Any) -> Structure:
     """The structure of a ``transformers.PreTrainedModel``. Its weights may lie on the meta device.
 
     Raises:
-        UsageError: its layers cannot be told.
+        UsageError: its layers cannot be found.
     """
     calls: list[nn.Module] = []
     leaves: list[nn.Module] = []
@@ -197,7 +197,7 @@ def run_trace(model: Any) -> tuple[tuple[Tensor, ...], set[Any]]:
 
 @contextmanager
 def _gradients(model: Any) -> Iterator[None]:
-    """Evaluation with gradients for every parameter; everything is as it was afterwards."""
+    """Evaluation mode with gradients for every parameter; both are restored afterwards."""
     modes = {module: module.training for module in model.modules()}
     wanted = {parameter: parameter.requires_grad for parameter in model.parameters()}
     model.eval()

@@ -1,6 +1,6 @@
 """The table of methods, and parsing one.
 
-Names alone, and what may be written behind them, load no torch: help and completion ask for them.
+Names and their options load no torch, because help and completion ask for them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Shared = Literal["encoder", "method", "nothing"]
 class Method(Protocol):
     """The protocol of a method, built as ``Method(*, options)``; a plain class whose docstring says ``Trains:``.
 
-    One that leaves lower layers as they are may say so: ``lowest_layer(depth)`` is the lowest layer that it touches, of
-    an encoder of so many. Its runs may then start from a stored layer below.
+    A method that leaves lower layers as they are may have ``lowest_layer(depth)``: the lowest layer that it touches in
+    an encoder of ``depth`` layers. Its runs may then start from a stored layer below.
     """
 
     def attach(self, model: Any, structure: Structure) -> Attached:
@@ -49,8 +49,8 @@ class MethodEntry:
             default first. epochs: the paper's, or what is usual.
         starts_as_encoder: the output is the encoder's own until the first step. merges: what it trains can be made part
             of the encoder's weights, so that plain transformers loads the result.
-        shared: what several tasks may have in common: ``encoder``, the encoder that it trains; ``method``, the small
-            parts that it trains beside a frozen encoder; ``nothing``, where it trains nothing.
+        shared: what several tasks may share: ``encoder``, the encoder that it trains; ``method``, the small parts that
+            it trains beside a frozen encoder; ``nothing``, where it trains nothing.
         extra: the optional dependencies of fusionkit that it needs.
     """
 
@@ -182,8 +182,8 @@ class MethodSpec:
         return method_entry(self.name)
 
     def lowest_layer(self, depth: int) -> int:
-        """The lowest layer of an encoder of so many that the method touches, as :class:`Attached` has it; 0 where its
-        class does not say it.
+        """The lowest layer that the method touches in an encoder of ``depth`` layers, as :class:`Attached` has it; 0
+        where its class does not define it.
 
         Raises:
             UsageError: its option names layers that are not there.
@@ -248,7 +248,7 @@ def method_class(name: str) -> type[Any]:
 
 @cache
 def method_usages() -> dict[str, str]:
-    """Every name with all that may be written behind it; those of installed packages by their names alone."""
+    """Every name with the options that may follow it; for installed packages only ``NAME[:…]``."""
     return {
         name: usage(name, outline(METHODS[name].path)) if name in METHODS else f"{name}[:…]"
         for name in REGISTRY.names()
@@ -256,5 +256,5 @@ def method_usages() -> dict[str, str]:
 
 
 def method_named(name: str) -> str:
-    """A name as help shows it, its argument behind: ``top:m``."""
+    """A name as help shows it, followed by its argument: ``top:m``."""
     return named(name, outline(METHODS[name].path))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fusionkit.methods.attached import Attached, SkippedLayers, attached_parts
 from fusionkit.methods.structure import Structure
 
-# A layer's input [batch, length, hidden], and where it is real [batch, length] or None → what is added to it.
+# A layer's input [batch, length, hidden], and where it is real [batch, length] or None → what is added in the layer.
 Function = Callable[[Tensor, Tensor | None], Tensor]
 
 
@@ -28,16 +28,16 @@ def attach_functions(
     """Add a function to each of some layers.
 
     Args:
-        parts: the modules of the functions. functions: by layer, 1 … L. encoder_trains: all of the encoder trains too.
+        parts: the modules of the functions. functions: by layer, 1 … L. encoder_trains: the whole encoder trains too.
     """
     skipped = SkippedLayers()
     seen: dict[str, Tensor | None] = {"mask": None}
-    waiting = {layer: list[Tensor]() for layer in functions}  # a layer's input, until it is added
+    waiting = {layer: list[Tensor]() for layer in functions}  # each layer's input, until its function is added
 
     def begin(module: nn.Module, inputs: Any, named: dict[str, Any]) -> None:
         seen["mask"] = named.get("attention_mask")
         for kept in waiting.values():
-            kept.clear()  # checkpointing may stop before it takes an input that it has kept again
+            kept.clear()  # checkpointing keeps an input again, and may stop before it is used
 
     # Hooks on the layer itself would be lost under gradient checkpointing; those on its leaves run again.
     hooks = [model.register_forward_pre_hook(begin, with_kwargs=True)]

@@ -31,7 +31,7 @@ class Top:
         return depth - self.m + 1
 
     def attach(self, model: Any, structure: Structure) -> Attached:
-        """UsageError for an encoder whose layers are one, or that has fewer than m."""
+        """UsageError for an encoder whose layers are one module, or that has fewer than m layers."""
         structure.refuse_one_layer(f"top:{self.m}")
         if self.m > structure.depth:
             raise UsageError(

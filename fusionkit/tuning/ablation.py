@@ -1,4 +1,4 @@
-"""A trained run scored without its parts in a span of layers, for every span; nothing is trained again.
+"""A trained run scored without its method's parts in a span of layers, for every span; nothing is trained again.
 
     fall(a, b) = 1 − score without the parts of layers a … b / score with all
 
@@ -42,15 +42,15 @@ def ablate(
     limit: int | None = None,
     tell: Callable[[int, int], None] = lambda done, of: None,
 ) -> Ablation:
-    """Score a run without its parts in every span of layers, and keep that beside its record.
+    """Score a run without its parts in every span of layers, and write the scores beside its record.
 
     Args:
         folder: of the run. stores: those that it was fitted on, by digest. split: ``validation`` or ``test``.
-        limit: so many examples of validation, of each task. tell: called after each span.
+        limit: the number of validation examples per task. tell: called after each span.
 
     Raises:
         UsageError: a run whose method has no parts by layer, or a store or split that is not there. EncoderError: its
-            encoder is not to be had. StoreError: its delta is damaged.
+            encoder cannot be loaded. StoreError: its delta is damaged.
     """
     run, spec = open_run(folder), RunSpec.from_dict(read_json(folder / RECORD)["spec"])
     if run.delta is None:
@@ -97,7 +97,7 @@ def ablate(
 
 
 def _own_scores(found: Mapping[str, float], tasks: Sequence[str]) -> dict[str, tuple[str, float]]:
-    """Each task's own score with its name, and of several their mean."""
+    """Each task's own score with its name; for several tasks their mean too."""
     if tasks == [ALONE]:
         return {ALONE: next(iter(found.items()))}
     own: dict[str, tuple[str, float]] = {MEAN: (MEAN, found[MEAN])}

@@ -1,7 +1,7 @@
 """What is kept of a run of several tasks where each task has a best epoch of its own (``--choose-epoch each``).
 
-Each task's head, its fusion and all that the method trained are those of the task's own best epoch. So weights that the
-tasks share while they train are kept once for each task.
+Each task's head, its fusion and all that the method trained are those of the task's own best epoch. So weights that
+tasks share in training are kept once per task.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ def with_better_tasks(
     trained: Mapping[str, Tensor],
     tasks: Sequence[str],
 ) -> tuple[BestEpoch | None, dict[str, Tensor], list[str]]:
-    """The best epochs so far with those tasks of this epoch that are better.
+    """Replace, in what was kept, the tasks that are better in this epoch.
 
     Args:
         best, delta: what was kept before, the latter by ``NAME@TASK``. now, trained: this epoch's model with its
             scores, and what the method trained.
 
     Returns:
-        the two with the better tasks in them, and the names of these.
+        the updated best epoch and delta, and the names of the better tasks.
     """
     assert now.scores is not None
-    if "mean" not in now.scores:  # nothing to judge by: the last epoch is the best
+    if "mean" not in now.scores:  # no validation examples: the last epoch is the best
         found = {name: {"epoch": now.value} for name in tasks}
         known: dict[str, dict[str, float]] = {}
     else:
@@ -44,7 +44,7 @@ def with_better_tasks(
     weights, kept = dict({} if best is None else best.weights), dict(delta)
     scores = {name: found[name] if name in better else known[name] for name in tasks}
     for name in better:
-        # Each task has memory of its own: a file of weights takes no tensor under two names.
+        # Copied for each task: a file of weights cannot hold one tensor under two names.
         weights |= {weight: value.clone() for weight, value in model_of_task(now.weights, name, tasks).items()}
         kept |= {f"{weight}{OF}{name}": value.clone() for weight, value in of_task(trained, name).items()}
     means = joint_means(scores, None) if "mean" in now.scores else now.scores
@@ -52,19 +52,19 @@ def with_better_tasks(
 
 
 def model_of_task(weights: Mapping[str, Tensor], task: str, tasks: Sequence[str]) -> dict[str, Tensor]:
-    """A task's head and fusion, named as in a model whose tasks have a fusion each."""
+    """A task's head and fusion, named as in a model in which each task has its own fusion."""
     found = {}
     for name, value in weights.items():
         part, owner = name.split(".")[:2]
         if owner == task:
             found[name] = value
-        elif part == "fusion" and owner not in tasks:  # all tasks have it
+        elif part == "fusion" and owner not in tasks:  # the shared fusion
             found[f"fusion.{task}.{name.partition('.')[2]}"] = value
     return found
 
 
 def _by_task(scores: Mapping[str, float], tasks: Sequence[str]) -> dict[str, dict[str, float]]:
-    """The scores of each task, its own first."""
+    """The scores of each task, its own metric first."""
     found: dict[str, dict[str, float]] = {name: {} for name in tasks}
     for score, value in scores.items():
         owner, own = split_score(score, tasks)

@@ -1,4 +1,4 @@
-"""The costs of a run that trains through the encoder: counted on one minibatch of its own, the encoder included.
+"""The costs of a run that trains through the encoder, counted on one of its minibatches, the encoder included.
 
     peak = weights + gradients + optimizer + activations
 
@@ -28,7 +28,7 @@ from fusionkit.tuning.optimizer import Optimizer
 def costs_of(
     attached: Attached, model: Model, run: RunState, optimizer: Optimizer, device: torch.device
 ) -> dict[str, Any]:
-    """Fields of the run's record; its weights are unchanged afterwards. Of several tasks the first one is counted."""
+    """Fields of the run's record; its weights are unchanged afterwards. With several tasks the first is counted."""
     spec, draw = run.spec, run.draw.streams[0]
     examples = np.arange(min(len(draw), next(iter(parts_of(spec).values())).batch_size))
     attached.train()
@@ -61,10 +61,10 @@ def costs_of(
 
 
 def task_weights(spec: RunSpec, attached: Attached, model: Model) -> dict[str, int]:
-    """What a run of several tasks keeps of each: the weights of the method, and of a fusion of its own; no heads.
+    """What a run of several tasks keeps per task: its weights of the method and of its own fusion, without heads.
 
     Returns:
-        ``parameters_per_task`` of the first task, and ``shared_parameters`` that train and that all tasks have.
+        ``parameters_per_task``, of the first task, and ``shared_parameters``, which train and which all tasks share.
     """
     name, *_ = parts_of(spec)
     own = sum(weights.numel() for each, weights in attached.trainable.items() if each.endswith(f"{OF}{name}"))

@@ -31,13 +31,13 @@ class TunedEncoder:
 def load_tuned(store: Stores, spec: RunSpec, device: torch.device, place: str | None = None) -> TunedEncoder:
     """The encoder whose identity a store has, with the method of a run.
 
-    What a method adds starts from the global generator.
+    Weights that the method adds are drawn from the global generator.
 
     Args:
         place: where the encoder is now, if no longer where it was when the store was encoded.
 
     Raises:
-        EncoderError: it cannot be loaded, or its weights or tokenizer are others than the store's.
+        EncoderError: it cannot be loaded, or its weights or tokenizer differ from the store's.
         UsageError: it cannot take the method.
     """
     identity, words = store.manifest["identity"], store.manifest["columns"]["tokens"] is not None
@@ -48,8 +48,8 @@ def load_tuned(store: Stores, spec: RunSpec, device: torch.device, place: str | 
 def encoder_of(
     name: str, identity: Mapping[str, Any], dtype: str, words: bool, device: str, trust_remote_code: bool = False
 ) -> Encoder:
-    """An encoder in float32, checked by the hashes of its weights and tokenizer; ``dtype`` is the one that these
-    hashes are of.
+    """An encoder in float32, checked by the hashes of its weights and tokenizer; ``dtype`` is the type of the weights
+    when they were hashed.
     """
     options: dict[str, Any] = {"device": device, "words": words, "trust_remote_code": trust_remote_code}
     options["untrained"] = identity.get("untrained")
@@ -67,7 +67,7 @@ def encoder_of(
 
 
 def tuned(encoder: Encoder, spec: RunSpec) -> TunedEncoder:
-    """An encoder with the method and the dropout of a run, its weights those of the encoder; changed in place."""
+    """Put a run's method, dropout and checkpointing in effect in an encoder, in place; its weights stay the same."""
     attached = apply(encoder.model, parse_method(spec.method))
     if spec.is_multi:
         attached = per_task(attached, parse_method(spec.method), list(parts_of(spec)))
@@ -79,7 +79,7 @@ def tuned(encoder: Encoder, spec: RunSpec) -> TunedEncoder:
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:
-    """Give every dropout of a model this rate: its modules, and the rates that attention keeps as numbers."""
+    """Set every dropout rate of a model: those of its modules, and those that attention keeps as numbers."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = rate
@@ -88,5 +88,5 @@ def set_dropout(model: nn.Module, rate: float) -> None:
                 setattr(module, name, rate)
 
 
-# As transformers' layers name the rates that they hand to a function.
+# Names of the rates that transformers' layers pass to a function.
 RATES = ("attention_dropout", "dropout_prob", "attn_dropout", "dropout")

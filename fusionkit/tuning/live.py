@@ -1,8 +1,8 @@
-"""States that are computed when they are asked for, by an encoder that may be in training.
+"""States that are computed on demand, by an encoder that may be in training.
 
-They stand in the place of a store's states under a task's splits, so that minibatches, decisions and scores are made as
-over stored ones. Where gradients are on, they reach the encoder. They are computed from the sub-tokens, or from the
-stored states of a layer: those of that layer and of the ones below it are then the stored ones.
+They replace a store's states in a task's splits, so that minibatches, decisions and scores are made as with stored
+states. Where gradients are on, they reach the encoder. States are computed from the sub-tokens, or from the stored
+states of a layer; that layer and those below it then have their stored states.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ class LiveStates:
     """The states of a split's rows, ``[rows, layers, hidden]``.
 
     Args:
-        passes: what computes them. layers: the encoder's layers in the order of the positions by which they are asked
-            for.
-        batching: how sequences of similar length are put together; a minibatch may come in several such pieces.
-        ranks: who asks for the same rows at the same time; without gradients each computes a part of them.
+        passes: what computes them. layers: the encoder's layer at each position.
+        batching: how sequences of similar length are batched; a minibatch may be computed in several such pieces.
+        ranks: the processes that ask for the same rows at the same time; without gradients each computes a part.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class LiveStates:
         for number, piece in enumerate(self._batching.cut(lengths)):
             if together and number % self._ranks.count != self._ranks.rank:
                 continue
-            states = self._passes(sequences[piece], wanted)  # of each layer [piece, length, hidden]
+            states = self._passes(sequences[piece], wanted)  # per layer [piece, length, hidden]
             mine = np.concatenate([order[bounds[each] : bounds[each + 1]] for each in piece])
             counts = (bounds[1:] - bounds[:-1])[piece]
             inside = rows[mine] - np.repeat(tokens.offsets[sequences[piece]], counts)
@@ -70,7 +69,7 @@ class LiveStates:
             whole = torch.zeros(len(rows), len(wanted), self.shape[2], device=device)
             for at, part in zip(places, found, strict=True):
                 whole[torch.from_numpy(at).to(device)] = part
-            return self._ranks.sum(whole)  # of one rank's states and zeros: exact
+            return self._ranks.sum(whole)  # exact: each row is one rank's states plus zeros
         if not found:
             return torch.empty(0, len(wanted), self.shape[2], device=device)
         back = torch.from_numpy(np.argsort(np.concatenate(places))).to(device)
@@ -78,7 +77,7 @@ class LiveStates:
 
 
 class StoredStart:
-    """Live states over a split's stored ones: what is needed of these can be read a window at a time.
+    """Live states computed from a split's stored ones, which can be read a window at a time.
 
     Args:
         passes: from a stored layer; the rest is that of :class:`LiveStates`.
@@ -98,7 +97,7 @@ class StoredStart:
         return self._stored.chunk_of(rows)
 
     def load(self, rows: IntArray, layers: Sequence[int], reuse: StoredStart | None = None) -> StoredStart:
-        """Read what the whole sequences of these rows need into memory, as states that have these rows alone."""
+        """Read the stored states of these rows' whole sequences into memory; live states that have only these."""
         passes, tokens = self._passes, self._passes.tokens
         sequences = np.unique(tokens.sequences_of(rows))
         needed = [passes.layers.index(layer) for layer in passes.read([self._given[0][at] for at in layers])]
@@ -143,10 +142,11 @@ def live_data(
     """The same splits over live states.
 
     Args:
-        layers: those that the store, or each of its mix, has. upper: they are computed from the stored states of the
-            layer below. use: called with the name of a task before its states are computed.
+        layers: the layers of the store, or of each store of a mix. upper: the layers that are computed, from the
+            stored states of the layer below; None computes all. use: called with the name of a task before its states
+            are computed.
     """
-    made: dict[int, tuple[TaskSplit, TaskSplit]] = {}  # with what they are made of, which must not go before them
+    made: dict[int, tuple[TaskSplit, TaskSplit]] = {}  # by id; with the original, so that no other split gets its id
 
     def states_of(split: TaskSplit) -> States:
         tokens, how = source.of(split.states), (layers, batching, ranks)

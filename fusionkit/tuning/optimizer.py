@@ -1,4 +1,4 @@
-"""Adam over a run's head and what its method trains, each at a rate of its own.
+"""Adam over a run's head and what its method trains, each with its own rate.
 
     rate of a weight of layer k = encoder_lr · layer_decay^(L − k)          k = 0 for the embeddings
 
@@ -27,7 +27,7 @@ class Optimizer:
     """One Adam for a whole run.
 
     Args:
-        head: what is trained of fusion and head. attached: the method. steps: all steps of the run.
+        head: the parameters of fusion and head that train. attached: the method. steps: all steps of the run.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Optimizer:
         self._adam: Any = kind(made, betas=BETAS, eps=EPS, fused=fused) if made else None
 
     def step(self, number: int) -> None:
-        """The step of this number, from 0; gradients are those of the weights, and are gone afterwards."""
+        """Take the step of this number, from 0, with the gradients of the weights, and clear these afterwards."""
         if self._adam is None:
             return
         if self._spec.clip_norm is not None:
@@ -66,7 +66,7 @@ class Optimizer:
         self._adam.zero_grad(set_to_none=True)
 
     def moments(self) -> dict[str, Tensor]:
-        """What is kept of it: the two moments and the steps of each weight that had a gradient, by its number."""
+        """Adam's state: the two moments and the step count of each weight that had a gradient, by its number."""
         if self._adam is None:
             return {}
         known = ((number, self._adam.state.get(weights, {})) for number, weights in enumerate(self.weights))
@@ -77,17 +77,17 @@ class Optimizer:
         for name, value in moments.items():
             number, _, kind = name.partition("/")
             weights = self.weights[int(number)]
-            # The count of steps stays where Adam itself would put it.
+            # The step count too: fused Adam keeps it on the weight's device.
             home = weights.device
             self._adam.state[weights][kind] = value.to(home)
 
 
 def layers_above(attached: Attached, name: str) -> int:
-    """How many layers lie above a weight that trains: none above what stands behind the last, or beside all."""
+    """The number of layers above a weight that trains; 0 behind the last layer, and for modules that a method added."""
     own, owner = attached.structure, name.split(".")[:-1]
     if owner[:1] == [PARTS]:
         return 0
-    # The innermost module that lies in a layer: a method may have put others inside of it.
+    # Find the innermost module that is known to lie in a layer: a method may have put others inside of it.
     around = (".".join(owner[:end]) for end in range(len(owner), 0, -1))
     layer = next((found for path in around if (found := own.layer_of(attached.model.get_submodule(path)))), 0)
     return max(own.depth - layer, 0)

@@ -52,7 +52,7 @@ class FromLayer:
         self.layers, self.before = tuple(layers), before
 
     def read(self, layers: Sequence[int]) -> list[int]:
-        """The layers that are read of the store where these are wanted."""
+        """The layers that must be read from the store where ``layers`` are wanted."""
         return sorted({self.upper.start, *(layer for layer in layers if layer <= self.upper.start)})
 
     def __call__(self, sequences: IntArray, layers: Sequence[int]) -> Mapping[int, Tensor]:
@@ -71,7 +71,7 @@ class FromLayer:
 
 
 def padded(tokens: Tokens, sequences: IntArray, encoder: Encoder) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Where a padded batch of sequences has sub-tokens, bool ``[n, length]``, and the encoder's three inputs."""
+    """Where a padded batch has sub-tokens, bool ``[n, length]``; and the encoder's inputs: ids, mask and segments."""
     starts = tokens.offsets[sequences]
     lengths = tokens.offsets[sequences + 1] - starts
     steps = np.arange(int(lengths.max()))

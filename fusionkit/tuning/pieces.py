@@ -1,9 +1,9 @@
-"""A minibatch in pieces whose gradients add up to the whole one's: less memory for the same step.
+"""A minibatch in pieces whose gradients add up to those of the whole: the same step with less memory.
 
     loss of the minibatch = Σ_pieces (n_piece / n) · loss of the piece
 
-Symbols: ``n`` what a head's loss is the mean over: examples or words, sentences for a CRF; rows weigh as much as their
-class where classes have weights.
+Symbols: ``n`` the number of items that a head's loss is the mean over: examples or words, sentences for a CRF. Where
+classes have weights, ``n`` is the sum of the rows' class weights.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from fusionkit.ragged import IntArray
 
 
 def pieces_of(split: TaskSplit, examples: IntArray, count: int, ranks: int = 1) -> list[list[IntArray]]:
-    """A minibatch's examples in at most so many pieces for each of some ranks, those of like length together. Ranks get
-    as much to do as each other; where there are fewer examples than ranks, the last ones get none.
+    """Split a minibatch into at most ``count`` pieces per rank, with examples of similar length in one piece. Ranks get
+    equally many examples, to one; with fewer examples than ranks the last ranks get none.
     """
     if count == ranks == 1:
         return [[examples]]
@@ -35,7 +35,7 @@ def pieces_of(split: TaskSplit, examples: IntArray, count: int, ranks: int = 1) 
 
 
 def shares_of(model: Model, batches: Sequence[Batch]) -> list[dict[str, float]]:
-    """What the pieces weigh in the minibatch's mean, by task; of each task they sum up to 1, or all are 0."""
+    """Each piece's share of the minibatch's mean loss, by task. The shares of a task sum to 1, or all are 0."""
     if len(batches) == 1:
         return [dict.fromkeys(batches[0].parts, 1.0)]
     weights = [{name: _weight(model.parts[name], own) for name, own in batch.parts.items()} for batch in batches]
@@ -53,7 +53,7 @@ def _weight(part: FusedModel, batch: Batch) -> float:
 
 
 def weighed_loss(model: Model, batch: Batch, shares: Mapping[str, float]) -> Tensor:
-    """The loss of a piece, that of each task times the piece's share of the minibatch."""
+    """The loss of a piece: the sum of its tasks' losses, each times the piece's share of the minibatch."""
     if isinstance(model, FusedModel):
         return model.loss(batch) * shares[""]
     scores = model(batch)

@@ -31,14 +31,14 @@ WAITING = timedelta(days=30)  # for rank 0, which may have frozen runs to train 
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """This process among those that share a run; ``Ranks()`` is alone."""
+    """The place of this process among those that share a run; ``Ranks()`` for a single process."""
 
     rank: int = 0
     count: int = 1
 
     @classmethod
     def of_process(cls) -> Ranks:
-        """As :func:`joined` made it."""
+        """The rank of this process, as :func:`joined` set it up."""
         return cls(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else cls()
 
     def sum(self, tensor: Tensor) -> Tensor:
@@ -48,7 +48,9 @@ class Ranks:
         return tensor
 
     def sum_gradients(self, weights: Sequence[Tensor]) -> None:
-        """Give each weight the sum of its gradients. One that has none on any rank keeps none: Adam leaves it alone."""
+        """Give each weight the sum of its gradients over all ranks. A weight with no gradient on any rank keeps none,
+        so that Adam skips it.
+        """
         if self.count == 1 or not weights:
             return
         own = torch.tensor([float(each.grad is not None) for each in weights], device=weights[0].device)
@@ -62,13 +64,13 @@ class Ranks:
             each.grad = part.view_as(each)
 
     def announce(self, spec: RunSpec | None, keeping: StateFile | None = None) -> None:
-        """Tell the others, from rank 0, what is trained next; None ends them."""
+        """Tell the other ranks, from rank 0, which run is trained next; None ends them."""
         if self.count > 1 and self.rank == 0:
             state = None if keeping is None else {**dataclasses.asdict(keeping), "path": str(keeping.path)}
             dist.broadcast_object_list([None if spec is None else json.dumps([spec.to_dict(), state])])
 
     def told(self) -> tuple[RunSpec, StateFile | None] | None:
-        """What rank 0 trains next, with the file of its state; None where it has ended."""
+        """The run that rank 0 trains next, with the file of its state; None where rank 0 has ended."""
         box: list[Any] = [None]
         dist.broadcast_object_list(box)
         if box[0] is None:
@@ -82,7 +84,7 @@ ALONE = Ranks()
 
 @contextmanager
 def joined(device: str) -> Iterator[tuple[Ranks, str]]:
-    """The processes that torchrun started, joined; with the device of this one: a GPU each where there are GPUs."""
+    """Join the processes that torchrun started; yields this one's rank and device, one GPU per process if any."""
     local = int(os.environ["LOCAL_RANK"])
     on_gpu = device != "cpu" and torch.cuda.is_available()
     if on_gpu:

@@ -1,11 +1,12 @@
-"""What it means for a run to start from a stored layer, before it does: what that saves, and how true the states are.
+"""A run's start from a stored layer, judged in advance: the work that it saves, and the error of the stored states.
 
-    layer passes an example    from the text  L + m (1 + t)        from layer k  (L − k) + m (1 + t)
+    layer passes per example   from the text  L + m (1 + t)        from layer k  (L − k) + m (1 + t)
     encoding is paid after     (L N − k n_t) / (k (n + n_v)) epochs
 
-Symbols: ``L`` the encoder's layers; ``m`` those from the lowest that the method touches; one pass forward, one back for
-the gradients, and ``t``, the share of these layers' weights that trains, of one more for the gradients of weights;
-``N`` the store's examples, ``n`` those that a run learns from, ``n_v`` those that it scores an epoch, ``n_t`` test.
+Symbols: ``L`` the encoder's layers; ``m`` the layers from the lowest that the method touches to the last; ``t`` the
+share of these m layers' weights that trains. A layer takes one pass forward. Each of the m layers takes one pass back
+for the gradients of states, and t passes for those of weights. ``N`` the store's examples, ``n`` those that a run
+learns from, ``n_v`` those that it scores per epoch, ``n_t`` those of test.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from fusionkit.tuning.passes import FromText
 from fusionkit.tuning.tokens import tokens_of
 from fusionkit.tuning.upper_layers import UpperLayers
 
-EXAMPLES = 4  # whose stored states are compared with live ones
+EXAMPLES = 4  # the number of examples whose stored states are compared with live ones
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Start:
     """A start from a stored layer.
 
     Attributes:
-        layer: k. depth: L. text, stored: layer passes of a training example. off: ``|z − ẑ| / |z|`` of the stored
-            states ẑ of that layer, over a few examples.
+        layer: k. depth: L. text, stored: layer passes per training example, from the text and from layer k. off:
+            ``|z − ẑ| / |z|`` over a few examples, with the live states z and the stored states ẑ of that layer.
     """
 
     layer: int
@@ -45,15 +46,15 @@ class Start:
     off: float
 
     def paid_after(self, learned: int, scored: float, tested: int, encoded: int) -> float:
-        """Epochs until encoding so many examples has paid for itself."""
+        """The number of epochs after which encoding ``encoded`` examples has paid for itself."""
         return max(self.depth * encoded - self.layer * tested, 0) / (self.layer * max(learned + scored, 1))
 
 
 def start_of(store: Stores, method: str, layer: int) -> Start:
-    """The start of a method's runs from a stored layer, worked out once.
+    """The start of a method's runs from a stored layer, computed once per store, method and layer.
 
     Raises:
-        EncoderError: the encoder is not to be had, or not the store's.
+        EncoderError: the encoder cannot be loaded, or is not the store's.
         UsageError: the encoder cannot take the method, or cannot start from that layer.
     """
     first = stores_of(store)[0]

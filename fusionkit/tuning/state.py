@@ -1,9 +1,9 @@
-"""The state of a run in training, as one file: what a killed process leaves for the next one to go on with.
+"""The state of a run in training, as one file, from which the next process goes on after one was killed.
 
     RUNS/{digest}/state.safetensors     the numbers as tensors, all else as JSON in the file's metadata
 
-The file is written aside, synced and renamed, so that at any moment it is absent, old or complete. It holds what is
-trained alone: the encoder's other weights are those of its identity.
+The file is written aside, synced and renamed, so that at any moment it is absent, old or complete. It holds only what
+is trained: the encoder's other weights are those of its identity.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class SavedState:
     """Tensors by group and name, and plain values.
 
     Attributes:
-        groups: of ``model``, ``method`` and ``moments``, and the best epoch's ``best-model`` and ``best-delta``, each
-            by its name there.
+        groups: ``model``, ``method`` and ``moments``, and for the best epoch ``best-model``, ``best-delta`` and, where
+            it has decisions, ``best-decided``; each has tensors by name.
     """
 
     groups: Mapping[str, Mapping[str, Tensor]]
@@ -39,7 +39,7 @@ class SavedState:
 
 
 def write_state(path: Path, state: SavedState) -> None:
-    """Keep a state; errors are those of :func:`fusionkit.io.files.write_durably`."""
+    """Write a state; errors are those of :func:`fusionkit.io.files.write_durably`."""
     tensors = {
         f"{group}/{name}": tensor.detach().cpu().contiguous()
         for group, found in state.groups.items()
@@ -50,7 +50,7 @@ def write_state(path: Path, state: SavedState) -> None:
 
 
 def read_state(path: Path) -> SavedState | None:
-    """The state that was kept, or None.
+    """The state in a file; None where there is no file.
 
     Raises:
         StoreError: the file is damaged, or of another release.

@@ -1,12 +1,12 @@
-"""Which task a step is of, where each of several tasks has examples of its own.
+"""Which task each step trains, where each of several tasks has its own examples.
 
     p_i ∝ N_i^α     proportional α = 1, square-root ½, uniform 0, temperature:T 1/T
                     annealed α = 1 − 0.8 (e − 1)/(E − 1), in epoch e of E; 1 where E = 1
     round-robin     one task after the other
 
-Symbols: ``N_i`` the training examples of task i. The tasks of an epoch's steps are drawn independently, by
-``data_seed`` and the epoch alone. The minibatches of a task come as in a run of that task by itself: one of its epochs
-after the other, whatever the other tasks do.
+Symbols: ``p_i`` the probability that a step trains task i, ``N_i`` the training examples of task i. The tasks of an
+epoch's steps are drawn independently; the draws depend on ``data_seed`` and the epoch alone. A task's minibatches come
+as in a run of that task alone: one of its epochs after another, whatever the other tasks do.
 Source: Stickland and Murray (2019), section 4.2.
 """
 
@@ -42,7 +42,7 @@ def task_probabilities(sampling: str, sizes: Sequence[int], epoch: int, epochs: 
 
 
 class TaskSampler:
-    """The task of each step of a run, and the number of the minibatch among those of its task.
+    """The task of each step of a run, and the number of its minibatch among those of the task.
 
     Args:
         sizes: the tasks' training examples. length: that of the run.

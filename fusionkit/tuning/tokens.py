@@ -40,7 +40,7 @@ class Tokens:
 
     @classmethod
     def joined(cls, parts: Iterable[Tokens]) -> Tokens:
-        """The sequences of several, one behind the other."""
+        """The sequences of several, concatenated."""
         found = list(parts)
         starts = np.cumsum([0, *(len(part.token_ids) for part in found)])
         offsets = [part.offsets[:-1] + start for part, start in zip(found, starts, strict=False)]

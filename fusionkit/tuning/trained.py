@@ -32,7 +32,7 @@ def trained_encoder(
     run: TrainedRun, place: str | None = None, device: str = "cpu", trust_remote_code: bool = False
 ) -> Encoder:
     """The run's own encoder, frozen, in float32; a plain model of transformers where the method merges. Where tasks
-    have weights of their own it is that of the run's first task.
+    have their own weights, it is the encoder of the run's first task.
 
     Args:
         run: one that has a delta. place: where the encoder is now, if no longer where it was.
@@ -53,10 +53,11 @@ def trained_encoder(
 
 
 def whole_encoder(run: TrainedRun, place: str | None = None) -> Encoder:
-    """The run's encoder as a plain model, what was trained of it in its weights; for a frozen run as it was.
+    """The run's encoder as a plain model, with what was trained merged into its weights; for a frozen run as it was.
 
     Raises:
-        UsageError: the method cannot be part of the weights. Otherwise as :func:`trained_encoder`.
+        UsageError: the method cannot be merged, or tasks have their own weights in the encoder. Otherwise as
+            :func:`trained_encoder`.
     """
     if run.delta is None:
         identity, words = run.encoding["encoder"], run.encoding["columns"]["tokens"] is not None
@@ -92,7 +93,11 @@ def delta_of(run: TrainedRun) -> dict[str, torch.Tensor]:
 
 
 def delta_bytes(run: TrainedRun) -> bytes:
-    """The file of what a run's method trained; StoreError where it is missing or not the recorded one."""
+    """The file of what a run's method trained.
+
+    Raises:
+        StoreError: it is missing or not the recorded one. UsageError: the run trained nothing of its encoder.
+    """
     if run.delta is None:
         raise UsageError(f"the run {run.folder} trained nothing of its encoder", received=f"method {run.spec.method}")
     path, wanted = run.delta
@@ -106,8 +111,8 @@ def delta_bytes(run: TrainedRun) -> bytes:
 
 
 def live_data_of(run: TrainedRun, data: TaskData, stores: Stores, place: str | None = None) -> TaskData:
-    """The splits over the states of the run's own encoder, or of a frozen run as they are. Each of several tasks over
-    stores of their own is read with its own weights. ``place`` is that of :func:`trained_encoder`.
+    """The splits over the states of the run's own encoder; for a frozen run as they are. Where tasks have their own
+    stores, each is read with its own weights. ``place`` is that of :func:`trained_encoder`.
     """
     if run.delta is None:
         return data
@@ -119,8 +124,8 @@ def live_data_of(run: TrainedRun, data: TaskData, stores: Stores, place: str | N
 
 
 def tuned_of(run: TrainedRun, stores: Stores) -> TunedEncoder:
-    """The run's own encoder in evaluation mode with its method in effect, what was trained in place; of several tasks
-    over stores of their own ``attached.use`` puts in a task's weights.
+    """The run's own encoder in evaluation mode, with its method in effect and what was trained loaded. Where tasks have
+    their own stores, ``attached.use`` puts a task's weights in.
 
     Raises:
         EncoderError, UsageError: as of :func:`load_tuned`. StoreError: the delta is missing or damaged.

@@ -1,13 +1,13 @@
 """Training one run step by step: encoder with its method, then fusion, pool and head, over the same minibatches in the
-same order as a frozen head's.
+same order as for a frozen encoder.
 
-Of several tasks over stores of their own each step is a minibatch of one task, with the task's head and, where it has
-some, its own weights of the method (:mod:`fusionkit.tuning.task_sampler`). A frozen run of several tasks reads
-stored states; all others compute them.
+Where several tasks have their own stores, each step takes a minibatch of one task, with the task's head and, if it has
+any, its own weights of the method (:mod:`fusionkit.tuning.task_sampler`). A frozen run of several tasks reads stored
+states; all others compute them.
 
-Nothing random is drawn in sequence: the order of an epoch is that of ``data_seed`` and the epoch, and each step seeds
-the generator by ``init_seed`` and its number. So what a killed process must leave is the weights, the optimizer's
-moments and how far it was (:mod:`fusionkit.tuning.state`), and the run ends with the same bytes.
+No random number depends on those drawn before: an epoch's order depends on ``data_seed`` and the epoch, and each step
+seeds the generator with ``init_seed`` and its number. So a killed process need only leave the weights, the optimizer's
+moments and its progress (:mod:`fusionkit.tuning.state`), and the run still ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from fusionkit.tuning.upper_layers import UpperLayers
 from fusionkit.tuning.windows import WindowedDraw
 
 STEP, WEIGHTS = 11, 12  # streams of init_seed: dropout of a step, what a method adds
-TELL_SECONDS = 0.5  # between two words on the progress
+TELL_SECONDS = 0.5  # between two reports of progress
 
 
 def train(
@@ -71,10 +71,10 @@ def train(
     """Train a run to its end, from the state that a killed process left where there is one.
 
     Args:
-        data: other splits than those of the context. keeping: None keeps no state.
+        data: splits to use instead of the context's. keeping: None keeps no state.
 
     Raises:
-        EncoderError: the encoder is not to be had, or not the store's; or it cannot take the method.
+        EncoderError: the encoder cannot be loaded, or is not the store's. UsageError: it cannot take the method.
         StoreError: the state that was left is damaged.
     """
     Ranks.of_process().announce(spec, keeping)
@@ -85,7 +85,7 @@ def train(
 
 
 def follow(context: SweepContext) -> None:
-    """Help rank 0 with each run that it trains, until it has ended; nothing is told or kept here."""
+    """Help rank 0 with each run that it trains, until it has ended; nothing is reported or kept here."""
 
     def nobody(*_: Any) -> None:
         pass
@@ -97,7 +97,7 @@ def follow(context: SweepContext) -> None:
 
 
 class TunedRun:
-    """A run in training: :func:`train` takes it to its end, a benchmark step by step.
+    """A run in training: :func:`train` runs it to its end, a benchmark takes single steps.
 
     Attributes:
         length: its steps and epochs.
@@ -138,7 +138,7 @@ class TunedRun:
         self._evaluator = (
             Evaluator(self._data, self._watched) if Evaluator.can(self._data) and len(self._watched) else None
         )
-        self._total = 0.0  # of the losses of this epoch, an example each
+        self._total = 0.0  # sum of this epoch's losses over its examples
         self._best_delta: Mapping[str, torch.Tensor] = {}
         self._best_epochs: dict[str, int] = {}  # of each task, where each has its own
 
@@ -152,7 +152,7 @@ class TunedRun:
         on_step: Callable[[RunSpec, TunedStep], None],
         keeping: StateFile | None,
     ) -> RunResult | Any:
-        """The run's result, or the error of a loss that is no number."""
+        """The run's result, or the error of a loss that is not finite."""
         spec, run, length = self._spec, self._run, self.length
         costs = costs_of(self._attached, self._model, run, self._optimizer, self._device)
         self._watch.begin()
@@ -208,7 +208,7 @@ class TunedRun:
         first = sum(map(len, by_rank[: self._ranks.rank]))
         mine = slice(first, first + len(by_rank[self._ranks.rank]))
         if self._ranks.rank:
-            seed_of(spec, STEP, number, self._ranks.rank)  # dropout of its own
+            seed_of(spec, STEP, number, self._ranks.rank)  # each rank has its own dropout
         for piece, share in zip(pieces[mine], shares[mine], strict=True):
             with products_in(self._precision_of(draw.name), self._device, stacked=False):
                 batch = draw.batch(piece, layers).on(self._device)
@@ -222,12 +222,12 @@ class TunedRun:
         return float(self._ranks.sum(torch.tensor(total, dtype=torch.float64))) if self._ranks.count > 1 else total
 
     def _precision_of(self, task: str) -> str:
-        """That of a step: a task of numbers, beside others, has float32's."""
+        """The precision of a task's steps: a task of numbers among others has float32."""
         own = self._spec.is_multi and gives_numbers(parts_of(self._spec)[task].head)
         return FLOAT32 if own else self._spec.compute_dtype
 
     def _end_epoch(self, epoch: int) -> None:
-        """Score validation, and keep what is the best so far."""
+        """Score validation, and keep the best epoch so far."""
         run = self._run
         if epoch:
             first = (epoch - 1) * run.length.epoch
@@ -258,18 +258,18 @@ class TunedRun:
         if self._evaluator is not None:
             decided = decide(model, data, watched, layers)[data.name]
             return self._evaluator.metric, self._evaluator.own(decided.unsqueeze(0))[0], {"decided": decided}
-        # Without examples to judge by, the last epoch is the best.
+        # Without validation examples the last epoch is the best.
         scores = score(model, data, watched, layers, choose=True) if len(watched) else {"epoch": float(epoch)}
         return *next(iter(scores.items())), {"scores": scores}
 
     def _charge(self) -> None:
-        """Count the seconds since it was last called: the clock's, and the run's own as frozen runs count them."""
+        """Add the seconds since the last call: the clock's, and the run's own, counted as for frozen runs."""
         self._run.seconds += self._watch.read({self._run: 1.0})[self._run]
         now = self._clock()
         self._alone, self._began = self._alone + now - self._began, now
 
     def _result(self, costs: dict[str, Any]) -> RunResult:
-        """The run by its best epoch, scored on every split."""
+        """The result of the run with its best epoch's weights, scored on every split."""
         run, attached, spec = self._run, self._attached, self._spec
         trained, weights = attached.count(), dict[str, Any]()
         if spec.is_multi:
@@ -324,7 +324,7 @@ class TunedRun:
         write_state(keeping.path, SavedState(groups, values))
 
     def _restored(self, keeping: StateFile | None) -> int:
-        """Go on from the state that is kept; the steps that are done."""
+        """Load the state that was kept, if any; return the number of steps that are done."""
         state = None if keeping is None else read_state(keeping.path)
         if state is None:
             return 0
@@ -345,7 +345,7 @@ class TunedRun:
 
 
 class _Progress:
-    """Passes steps on, a few a second."""
+    """Reports steps, a few per second."""
 
     def __init__(self, spec: RunSpec, run: RunState, done: int, on_step: Callable[[RunSpec, TunedStep], None]) -> None:
         self._spec, self._length, self._on_step = spec, run.length, on_step
@@ -362,7 +362,7 @@ class _Progress:
         self._last, self._told = now, number
 
 
-# States of no rows: a batch's targets alone are asked for.
+# States without rows, for batches whose targets alone are needed.
 NOTHING = torch.empty(0, 0, 0)
 
 

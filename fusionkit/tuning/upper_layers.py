@@ -1,14 +1,14 @@
-"""The layers above layer k of an encoder, over states of layer k that are known: the same as a whole pass gives.
+"""The layers above layer k of an encoder, applied to known states of layer k: the same states as from a whole pass.
 
     z_{k+1}, …, z_L = layers k + 1 … L (z_k)
 
 The model runs as usual over the sequences' sub-tokens and their mask, so that it makes its own masks, positions,
-rotary angles and relative biases, whatever its architecture. Layers 1 … k do nothing: each hands on what it gets, in
-the form that its output had in a trial pass. Layer k + 1 gets ``z_k`` instead of what the layer below handed on.
+rotary angles and relative biases, whatever its architecture. Layers 1 … k do nothing: each passes its input on, in the
+form that its output had in a trial pass. Layer k + 1 gets ``z_k`` instead of the output of the layer below.
 
-What a layer below gives besides its states is handed on too, where it is one of the layer's inputs. Where the layer
-makes it and a layer above needs it, as T5's first layer makes the position biases of all layers, the layer runs as
-usual, without gradients, and its states are not used.
+A lower layer may output more than its states. What is one of its inputs is passed on too. Where it computes an output
+that a layer above needs (T5's first layer computes the position biases of all layers), the layer runs as usual, without
+gradients, and its states are not used.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from fusionkit.methods.attached import Attached
 
 STATES = "hidden_states"  # the name of a layer's input in transformers, where it is given by name
 LEAST, MOST = 16, 1040  # sub-tokens of the longest sequence that is tried
-TOLERANCE = 1e-6  # of the largest state: a mask or a position that is missing changes far more
+TOLERANCE = 1e-6  # relative to the largest state; a missing mask or position changes far more
 Inputs = tuple[Tensor, Tensor, Tensor]
-WINDOWS = ("sliding_window", "local_attention", "attention_window")  # as configurations call what a token sees
+WINDOWS = ("sliding_window", "local_attention", "attention_window")  # names of attention windows in configurations
 
 
 class UpperLayers:
@@ -39,8 +39,8 @@ class UpperLayers:
         start: k, from 1 up to the layer below the lowest one that the method touches.
 
     Raises:
-        UsageError: there is no such layer, or the model gives other states so than in a whole pass: two sequences are
-            tried, one of them padded, longer than what a token sees where that is a window.
+        UsageError: there is no such layer, or the states differ from those of a whole pass. Two sequences are tried,
+            one of them padded; the longer one exceeds the attention window where there is one, up to ``MOST``.
     """
 
     def __init__(self, encoder: Encoder, attached: Attached, start: int) -> None:
@@ -58,7 +58,7 @@ class UpperLayers:
         tried = _tried(encoder)
         with torch.no_grad(), _evaluating(encoder.model):
             whole = self._whole(tried)
-            for runs in (False, True):  # most layers need not run for what they give besides the states
+            for runs in (False, True):  # most layers need not run for their other outputs
                 self._runs = runs
                 if not (wrong := self._difference(whole, tried)):
                     return
@@ -76,7 +76,7 @@ class UpperLayers:
             known: float32 ``[batch, length, hidden]``, the states of layer k.
 
         Returns:
-            L + 1 tensors ``[batch, length, hidden]``. Those of layers below k are no states of the encoder.
+            L + 1 tensors ``[batch, length, hidden]``. Those of layers below k are not the encoder's states.
         """
 
         def put_in(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -94,7 +94,7 @@ class UpperLayers:
         return (*found[: self.start], known, *found[self.start + 1 :])
 
     def _whole(self, tried: Inputs) -> tuple[Tensor, ...]:
-        """The states of a whole pass, which shows in which form the layers below give theirs."""
+        """The states of a whole pass; it also notes the form of the lower layers' outputs."""
         self._forms: list[_Form] = []
 
         def note(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
@@ -108,11 +108,11 @@ class UpperLayers:
                 hook.remove()
 
     def _difference(self, whole: tuple[Tensor, ...], tried: Inputs) -> str:
-        """How the states of real sub-tokens differ from those of a whole pass; nothing where they do not."""
+        """How the states of real sub-tokens differ from those of a whole pass; empty where they do not."""
         real = tried[1].bool()
         try:
             short = self.states(whole[self.start].clone(), *tried)
-        except Exception as error:  # the model's own code may need what its lower layers give
+        except Exception as error:  # the model's own code may need outputs of its lower layers
             return f"{type(error).__name__}: {error}"
         for layer in range(self.start + 1, len(whole)):
             wanted, found = whole[layer][real], short[layer][real]  # [real sub-tokens, hidden]
@@ -124,11 +124,12 @@ class UpperLayers:
 
 @dataclass(frozen=True)
 class _Form:
-    """What a layer's output is made of besides the states.
+    """What a layer outputs besides the states.
 
     Attributes:
-        keys: of each part behind the states in a tuple the input that it is, by place or name; None for no input. None
-            for an output that is the states alone. makes: some part is neither an input nor None.
+        keys: for each part after the states in an output tuple, the place or name of the input that it is, None where
+            it is no input; None instead of the list where the output is only the states. makes: whether some part is
+            neither an input nor None, so that the layer computes it.
     """
 
     keys: Sequence[int | str | None] | None
@@ -144,7 +145,7 @@ class _Form:
 
 
 def _passing(forward: Callable[..., Any], form: _Form, runs: bool) -> Callable[..., Any]:
-    """What stands in for a layer's ``forward``."""
+    """The replacement for a lower layer's ``forward``."""
 
     def hand_on(*given: Any, **named: Any) -> Any:
         states = given[0] if given else named[STATES]
@@ -160,7 +161,7 @@ def _passing(forward: Callable[..., Any], form: _Form, runs: bool) -> Callable[.
 
 
 def _inputs(given: Sequence[Any], named: Mapping[str, Any]) -> dict[int | str, Any]:
-    """What a module is given, by place or name."""
+    """A module's inputs by place or name."""
     found: dict[int | str, Any] = dict(enumerate(given))
     return found | dict(named)
 

@@ -1,11 +1,11 @@
-"""What several tasks over one encoder weigh by each method, before anything is trained.
+"""How many weights several tasks over one encoder need with each method, before anything is trained.
 
 Only the encoder's configuration is read.
 
     multiple of the encoder = (E + n w) / E
 
-Symbols: ``E`` the encoder's weights; ``n`` tasks; ``w`` those that a task has for itself: of the method, and of a
-fusion on top of its own. Heads are not counted. A task that has all for itself has a whole encoder: n E.
+Symbols: ``E`` the encoder's weights; ``n`` the tasks; ``w`` the weights that a task has for itself: of the method, and
+of its own fusion on top. Heads are not counted. Where each task has a whole encoder for itself, they are n E.
 Source: the counts are those of the methods put in effect on the encoder's shapes, without memory behind them.
 """
 
@@ -33,9 +33,9 @@ from fusionkit.methods.table import MethodSpec
 from fusionkit.specs import FROZEN, parse_untrained
 
 BYTES = 4  # float32, as trained weights are kept
-ALONE = "a fine-tuned encoder a task"  # the measure of all others, whatever the budget
-# What Stickland and Murray (2019) and Houlsby et al. (2019) set beside each other: the method, the fusion of each task,
-# and for BERT-base the width that one of them leaves out.
+ALONE = "a fine-tuned encoder a task"  # what others are compared with; shown whatever the budget
+# What Stickland and Murray (2019) and Houlsby et al. (2019) compare: a name, the method, the fusion of each task, and
+# the width, for BERT-base, that the method or the fusion leaves out.
 KINDS: Sequence[tuple[str, str, str, int]] = (
     ("PALs, shared over layers", "pals", "last", 204),
     ("PALs of each layer", "pals:share=no", "last", 84),
@@ -54,8 +54,9 @@ class PlannedWeights:
     """The weights of several tasks.
 
     Attributes:
-        kind: what it is called. method, fusion: as `fit` takes them. per_task: a task's own. trained: what all tasks
-            share and train. total: of all tasks, the encoder included. multiple: of the encoder.
+        kind: a name for people. method, fusion: as `fit` takes them. per_task: weights that each task has for itself.
+            trained: weights that all tasks share and train. total: weights of all tasks, the encoder included.
+            multiple: total divided by the encoder's weights.
     """
 
     kind: str
@@ -68,12 +69,12 @@ class PlannedWeights:
 
     @property
     def bytes_per_task(self) -> int:
-        """Of a file with a task's own."""
+        """Bytes of a file with one task's own weights."""
         return BYTES * self.per_task
 
 
 class WeightsPlan:
-    """Counts over an encoder's shapes.
+    """Counts weights from an encoder's shapes.
 
     Args:
         reference: a bundled name, a folder with a ``config.json``, or a hub id.
@@ -82,7 +83,7 @@ class WeightsPlan:
         EncoderError: no such configuration.
 
     Attributes:
-        encoder: its weights. depth, hidden: its layers, and the width of its states.
+        encoder: how many weights it has. depth, hidden: how many layers it has, and the width of its states.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class WeightsPlan:
         """The weights of a method, and of a fusion of each task on top; UsageError for one the encoder cannot take.
 
         Args:
-            budget: weights a task, by which a width that is left out is set.
+            budget: weights per task; it sets a width that is left out.
         """
         if budget is not None:
             method, fusion = filled(method, fusion, budget, self.own, self._fusion)
@@ -125,8 +126,8 @@ class WeightsPlan:
         return PlannedWeights(ALONE, "full", "last", *every)
 
     def usual(self, budget: int | None = None) -> list[PlannedWeights]:
-        """All kinds, of the papers' widths, or as wide as a budget of weights a task allows; those that fit none are
-        left out.
+        """All kinds, with the papers' widths, or as wide as a budget of weights per task allows; kinds that exceed the
+        budget are left out.
         """
         found = [self.alone(), self.of("full", kind="all shared, heads alone differ"), self.of(FROZEN, "linear")]
         found.append(self.of("full", "extra-layers:1", "a transformer layer on top"))
@@ -145,7 +146,7 @@ class WeightsPlan:
         return found if budget is None else [each for each in found if each.per_task <= budget or each.kind == ALONE]
 
     def _counted(self, spec: MethodSpec) -> tuple[int, int]:
-        """What all tasks share and train, and what each has for itself."""
+        """The numbers of weights that all tasks share and train, and that each task has for itself."""
         if spec.name == FROZEN:
             return 0, 0
         if spec.name == "diff-prune":
@@ -166,5 +167,5 @@ class WeightsPlan:
 
 @cache
 def plan_of(reference: str, revision: str | None) -> WeightsPlan:
-    """The plan of one task over an encoder as stores name it; a revision is of a hub id alone."""
+    """The plan of one task over an encoder, named as in stores; only a hub id has a revision."""
     return WeightsPlan(reference, 1, revision=revision)

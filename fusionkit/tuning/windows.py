@@ -1,7 +1,7 @@
-"""The minibatches of a draw whose stored states are larger than memory: those of a few chunks are read at a time.
+"""The minibatches of a draw whose stored states are larger than memory: the states of a few chunks are read at a time.
 
-A window has the minibatches that begin in it; the last one may take examples of the next window, which are then read
-twice. So minibatches are those that they are without windows.
+A window has the minibatches that begin in it. Its last minibatch may have examples of the next window, which are then
+read twice. So minibatches are the same as without windows.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class WindowedDraw:
     """A draw in the order of each epoch.
 
     Args:
-        layers: the positions that the run's fusion reads. size: examples of a minibatch. windowed: keep no more than
-            the states of a window in memory; otherwise the draw's own states are asked each time.
+        layers: the positions of the layers that the run's fusion reads. size: examples per minibatch. windowed: hold
+            only the states of one window in memory; otherwise each minibatch reads the draw's own states.
     """
 
     def __init__(self, draw: TaskSplit, layers: tuple[int, ...], order: Sampler, size: int, windowed: bool) -> None:
@@ -29,7 +29,7 @@ class WindowedDraw:
         self._window: tuple[tuple[int, int], States] | None = None
 
     def minibatch(self, number: int) -> tuple[IntArray, TaskSplit]:
-        """The examples of a minibatch, from 0 on through all epochs, and the draw over states that have theirs."""
+        """The examples of a minibatch, counted from 0 through all epochs, and the draw over states that have theirs."""
         epoch, step = number // self._minibatches + 1, number % self._minibatches
         return self._of(epoch)[0][step * self._size : (step + 1) * self._size], self._split(epoch, step)
 
@@ -38,7 +38,7 @@ class WindowedDraw:
         return min(self._size, len(self.draw) - number % self._minibatches * self._size)
 
     def _split(self, epoch: int, step: int) -> TaskSplit:
-        """The draw, over states that have those of this step's examples."""
+        """The draw over states that include those of this step's examples."""
         if not self._windowed:
             return self.draw
         order, ends = self._of(epoch)

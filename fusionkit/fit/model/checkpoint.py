@@ -39,8 +39,8 @@ class TrainedRun:
             layers that its fusion reads. encoding: the identity of the encoder and the form of its input. digest: the
             run's name. whole: the module whose weights were kept: the model, or the model of all tasks of a run. name:
             the name of this task, where a run has several. others: its other tasks by their names; the spec of each is
-            that of a single task. data: the name of the data it was trained on. delta: the file of what a
-            method trained of the encoder, and its SHA-256. apart: each of its tasks has examples of its own.
+            that of a single task. data: the name of the data it was trained on. delta: the file with what a method
+            trained of the encoder, and its SHA-256. apart: whether each of its tasks has its own examples.
     """
 
     folder: Path
@@ -66,7 +66,7 @@ class TrainedRun:
         return {self.name: self, **self.others}
 
     def of_parts(self, parts: Mapping[str, TrainedRun]) -> TrainedRun:
-        """The run with these of its tasks, one or more, alone."""
+        """The run with only these of its tasks, at least one."""
         first, *others = parts
         return dataclasses.replace(parts[first], others={name: parts[name] for name in others})
 
@@ -146,7 +146,7 @@ def open_run(folder: Path) -> TrainedRun:
 
 
 def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGAIN) -> TrainedRun:
-    """The run of a record, read at ``place`` with all of :data:`NEEDED`, and a file of weights.
+    """The run of a record with all fields of :data:`NEEDED`, which was read at ``place``, and of a file of weights.
 
     Raises:
         StoreError: they do not fit together, or the weights are not the recorded ones.
@@ -160,7 +160,7 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
         told = {name: record} | {other: others_of(record)[other] for other in more}
     except (KeyError, TypeError, ValueError, FusionkitError) as error:
         raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
-    sources_of(spec)  # code that cannot be imported is no damage: it has an error of its own
+    sources_of(spec)  # code that cannot be imported is no damage, so this raises its own error
     try:
         classes = {part: len(found["labels"]) for part, found in told.items()}
         sides = {part: found.get("sides", record.get("sides", 1)) for part, found in told.items()}
@@ -192,7 +192,7 @@ def _refuse_larger(
 ) -> None:
     """Refuse a model with more numbers than its file has bytes, before memory is taken for it (ValueError)."""
     if own_parts(spec.fusion, spec.head):
-        return  # of another's code it is not known that it runs without memory
+        return  # a user's own code may fail on the meta device
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in model_of(spec, layers, hidden, classes, sides).parameters())
     if weights.is_file() and size > (there := weights.stat().st_size):

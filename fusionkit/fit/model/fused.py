@@ -18,15 +18,15 @@ from fusionkit.specs import RunSpec
 
 
 class FusedModel(nn.Module):
-    """States of all layers → scores: the layer axis is fused first, tokens are pooled after (the papers' order).
+    """States of all layers → scores. The layer axis is fused first, then tokens are pooled (the papers' order).
 
-    Two sequences an example (a pair stored as two) are pooled to ``u`` and ``v``, and the head reads
+    Where an example has two sequences (a pair stored as two), they are pooled to ``u`` and ``v``, and the head reads
     ``[u; v; |u−v|; u∗v]``, as sentence encoders are used (Conneau et al. 2017). A head that reads whole sequences gets
     all of their rows instead.
 
     Args:
-        layers: the number that the fusion reads. hidden: their width. classes: their number. sides: sequences an
-            example has, 1 or 2. given: the encoder's LM head, for ``mlm``.
+        layers: the number of layers that the fusion reads. hidden: the width of their states. classes: the number of
+            classes. sides: sequences per example, 1 or 2. given: the encoder's LM head, for ``mlm``.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class FusedModel(nn.Module):
         self.pool = spec.pool
 
     def forward(self, states: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
-        """Scores ``[examples, classes]`` of pooled rows or a head that reads sequences, else ``[rows read, classes]``.
+        """Scores: ``[examples, classes]`` with a pool or a head that reads sequences, else ``[rows read, classes]``.
 
         Args:
-            states: ``[rows, layers, hidden]``. offsets: int64 ``[examples · sides + 1]``, sequences in the rows.
+            states: ``[rows, layers, hidden]``. offsets: int64 ``[examples · sides + 1]``, of the sequences' rows.
             read: int64 ``[rows read]``, ascending, the rows the head reads; None is all.
         """
         return self.read_out(self.fusion(states, offsets), offsets, read)
@@ -66,9 +66,9 @@ class FusedModel(nn.Module):
         return self.head(self.pooled(fused, offsets), offsets)  # type: ignore[no-any-return]
 
     def pooled(self, fused: Tensor, offsets: Tensor) -> Tensor:
-        """The input of the head from fused rows, ``[n, width]``, and the offsets of the rows that are read."""
+        """The head's input ``[n, width]``, from the fused rows that are read and their offsets."""
         if self.pool is not None:
-            fused = widened(fused)  # in bfloat16 a sum stands still where a row is below 1/256 of it
+            fused = widened(fused)  # in bfloat16 a row below 1/256 of the sum would not change it
         if self.pool == "mean":
             fused = segment_mean(fused, offsets)  # [examples · sides, width]
         elif self.pool == "max":
@@ -108,7 +108,7 @@ def build_model(
 
 
 def threshold_of(model: FusedModel) -> float | None:
-    """The probability above which a model's head gives an example a class; None for heads that decide otherwise."""
+    """The probability above which a model's head assigns a class; None for heads that decide in another way."""
     return float(model.head.threshold) if isinstance(model.head, Sigmoid) else None
 
 

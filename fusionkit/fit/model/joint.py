@@ -2,9 +2,9 @@
 
     loss = sum over tasks of the loss of its head
 
-Each loss is what its head has alone: the mean over examples for a classifier, over words for a tagger, over sentences
-for a CRF. Each task starts with the weights that a run of its own would have; with a fusion each it learns what that
-run learns.
+Each loss is that of the head alone: the mean over examples for a classifier, over words for a tagger, over sentences
+for a CRF. Each task starts with the weights that a run of this task alone would have; where each task has its own
+fusion, it learns what that run learns.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fusionkit.lm_head import LmHead
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import parts_of
 
-Sides = int | Mapping[str, int]  # sequences an example has: of all tasks, or by their names
+Sides = int | Mapping[str, int]  # sequences per example: for all tasks, or by task
 
 
 class JointModel(nn.Module):
-    """Several heads over one fusion, or over one each; ``classes`` are counts by task.
+    """Several heads over one fusion, or each over its own; ``classes`` are the numbers of classes by task.
 
     Attributes:
         parts: each task's fusion and head, by the task's name. fusion, head: the same modules by the names of a run's
@@ -32,12 +32,12 @@ class JointModel(nn.Module):
 
     def __init__(self, spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: Sides = 1) -> None:
         super().__init__()
-        # In a plain dict PyTorch does not see them, so that no weight has two names.
+        # PyTorch does not look into a plain dict, so that no weight has two names.
         self.parts = {
             name: build_model(part, layers, hidden, classes[name], _sides(sides, name))
             for name, part in parts_of(spec).items()
         }
-        # What is kept of several epochs, one of each task, has a fusion of each.
+        # Where each task keeps its own best epoch, each has its own fusion too.
         self.shared = spec.joint_fusion == "shared" and spec.choose_epoch == "mean"
         first = next(iter(self.parts.values())).get_submodule("fusion")
         fusions = {name: part.get_submodule("fusion") for name, part in self.parts.items()}
@@ -81,11 +81,11 @@ def model_of(
     sides: Sides = 1,
     given: LmHead | None = None,
 ) -> Model:
-    """The model that a run trains, its weights by ``init_seed`` alone.
+    """The model that a run trains; its weights depend on ``init_seed`` alone.
 
     Args:
-        classes: the number of labels of each task, by its name; of a single task by ``""``. sides: sequences an example
-            has, of all tasks or by their names. given: the encoder's LM head.
+        classes: the number of labels of each task, by its name; ``""`` for a single task. sides: sequences per example,
+            for all tasks or by their names. given: the encoder's LM head.
     """
     if len(parts_of(spec)) > 1:
         return JointModel(spec, layers, hidden, classes, sides)

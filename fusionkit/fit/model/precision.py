@@ -2,7 +2,8 @@
 
 ``float32``, or ``bfloat16``: mixed precision as ``torch.autocast`` has it (Micikevicius et al. 2018). Products read and
 return numbers of 8 significant bits and add up in float32. Operations between products keep the precision of their
-input, but pools add up in float32. Weights, their moments and losses are float32, and so is all of scoring.
+input, but pools add up in float32. Weights, their moments and losses are float32. Scoring gives the decisions of
+float32 (:mod:`fusionkit.fit.vectorized.bfloat16_decisions` may make most of them in bfloat16).
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ def products_in(dtype: str, device: torch.device, *, stacked: bool) -> AbstractC
     """A context in which products have this precision."""
     if dtype == FLOAT32:
         return exactly(device)
-    # Under vmap a weight's cast is made anew wherever it is read: a kept one would be another call's.
+    # Under vmap casts of weights are not cached: a cached cast would belong to another vmap call.
     return torch.autocast(device.type, getattr(torch, dtype), cache_enabled=not stacked)
 
 
 def narrowed(device: torch.device) -> torch.dtype | None:
-    """The type that products on a device are cast to in this context; None where they are not."""
+    """The type to which autocast casts products on a device at present; None where it is off."""
     kind = device.type
     on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if on else None

@@ -1,4 +1,4 @@
-"""The shape of what describes a trained head: a run's record, or the ``config.json`` of an exported head.
+"""The expected shape of the description of a trained head: a run's record, or the ``config.json`` of an exported head.
 
 Such a file may come from anywhere. Each field that loading relies on is checked here, with bounds, before anything is
 made from it: a width of 10⁹ would be a matrix of 10¹⁸ numbers.
@@ -45,7 +45,7 @@ def or_none(shape: Shape) -> Shape:
 TEXT = Shape("a text", lambda value: type(value) is str and len(value) <= LONGEST_TEXT)
 BLOCK = Shape("an object", lambda value: type(value) is dict)
 LABELS = list_of(TEXT, MOST_CLASSES)
-# By the way to a field its shape; a field whose way ends in "?" may be absent.
+# The path of a field → its shape; a field whose path ends in "?" may be absent.
 FIELDS: Mapping[str, Shape] = {
     "spec": BLOCK,
     "spec.task": TEXT,
@@ -106,5 +106,5 @@ def misfit(record: Mapping[str, Any], fields: Mapping[str, Shape] = FIELDS) -> t
 def _fits(shape: Shape, value: Any) -> bool:
     try:
         return shape.fits(value)
-    except TypeError:  # a list is in no set of choices
+    except TypeError:  # a list cannot be looked up in a set of choices
         return False

@@ -40,7 +40,7 @@ class WarmStart:
 
 
 def open_starts(places: Iterable[str | Path]) -> list[WarmStart]:
-    """The finished runs that a user means; errors as :func:`fusionkit.fit.model.checkpoint.open_runs`."""
+    """The finished runs that a user names; errors as :func:`fusionkit.fit.model.checkpoint.open_runs`."""
     return [WarmStart(run, str(read_json(run.folder / RECORD).get("data", ""))) for run in open_runs(places)]
 
 
@@ -51,14 +51,14 @@ def with_starts(
     starts: Sequence[WarmStart],
     part: str,
 ) -> list[RunSpec]:
-    """Each run with the run that it starts from: among the suitable ones the one with its label, fusion and seeds.
+    """Each run with the run that it starts from: of the suitable ones, the one with its task, label, fusion and seeds.
 
     Args:
         layers: the encoder's layers that each run reads. encoder: the identity of the stores' encoder. part: the part
             that is taken, ``fusion``, ``head`` or ``both``.
 
     Raises:
-        UsageError: none suits a run, or several do.
+        UsageError: none suits a run, or several suit it equally.
     """
     chosen = [_one_for(spec, read, encoder, starts, part) for spec, read in zip(specs, layers, strict=True)]
     return [
@@ -68,7 +68,7 @@ def with_starts(
 
 
 def check_start(spec: RunSpec, start: WarmStart, labels: Mapping[str, Sequence[str]]) -> None:
-    """Refuse, as UsageError, a head whose classes are others than those of the run's tasks, ``labels`` by name."""
+    """Refuse, as UsageError, a head whose classes differ from those of the run's tasks, ``labels`` by task name."""
     if spec.init_part == "fusion":
         return
     for name, part in parts_of(spec).items():
@@ -85,8 +85,8 @@ def check_start(spec: RunSpec, start: WarmStart, labels: Mapping[str, Sequence[s
 
 
 def _run_for(name: str, start: WarmStart) -> TrainedRun:
-    """The task of a start from which a task begins: the one with its name, else the first, whose fusion suits any
-    task.
+    """The task of ``start`` from which the task ``name`` starts: the one with that name, else the first, whose fusion
+    suits any task.
     """
     return start.run.parts.get(name, start.run)
 
@@ -173,9 +173,9 @@ def _one_for(
 def _differing(
     spec: RunSpec, layers: Layers, encoder: Mapping[str, Any], run: TrainedRun, part: str
 ) -> dict[str, tuple[Any, Any]]:
-    """The fields that keep a run from being a start, each with the wanted and the found value."""
+    """The fields that rule a run out as a start, each with the wanted and the found value."""
     theirs = run.encoding["encoder"]
-    # What a head learned over another encoder is of no use here.
+    # A run with a delta learned over another encoder, so its weights are of no use here.
     method = {} if run.delta is None else {"method": ("frozen", run.spec.method)}
     known = {name: (str(encoder[name])[:12], str(theirs[name])[:12]) for name in ("weights", "tokenizer")}
     fields = method | {f"encoder {name}": pair for name, pair in known.items()}
@@ -187,7 +187,7 @@ def _differing(
     if part != "fusion":
         wanted = {name: each.head for name, each in parts_of(spec).items()}
         found = {name: each.spec.head for name, each in run.parts.items()}
-        if len(wanted) == 1:  # of a start with several tasks the first one's head is taken
+        if len(wanted) == 1:  # from a start with several tasks the first one's head is taken
             wanted, found = {"": spec.head}, {"": run.spec.head}
         fields["head"] = tuple(  # type: ignore[assignment]
             " + ".join(f"{name}={head}" if name else head for name, head in heads.items()) for heads in (wanted, found)
@@ -196,9 +196,9 @@ def _differing(
 
 
 def _by_name(spec: RunSpec, width: int, run: TrainedRun, labels: Sequence[str]) -> dict[str, Tensor]:
-    """A run's head with its classes in the order of ``labels``, by the names that its weights have in the model.
+    """The weights of a run's head by their names in the model, with classes in the order of ``labels``.
 
-    The axes that run over classes are found by building the head for one class more: they are those that grow.
+    The axes that run over classes are found by building the head for one class more: these axes grow.
     """
     weights = {name: tensor for name, tensor in run.model.state_dict().items() if name.startswith("head.")}
     if list(labels) == run.labels:

@@ -55,7 +55,7 @@ class ArrayExamples:
 
 
 def examples_of(given: Ragged | Split | NDArray[Any]) -> ArrayExamples:
-    """Examples as they come: ragged, a store's split, or an array ``[examples, layers, hidden]``, a row an example."""
+    """Examples from ragged rows, a store's split or an array ``[examples, layers, hidden]`` of one row per example."""
     if isinstance(given, np.ndarray):
         states = torch.from_numpy(np.array(given, dtype=np.float32))
         given = Ragged(states, np.arange(len(states) + 1, dtype=np.int64), np.ones(len(states), dtype=bool))
@@ -72,12 +72,12 @@ def example_split(
     *,
     unpooled: bool = False,
 ) -> TaskSplit:
-    """Examples with a label or number each; without ``targets``, to be predicted.
+    """A split of examples with one label or number each; without ``targets``, for prediction.
 
     Args:
         pool: ``mean`` or ``max`` read all rows, ``cls`` the first, ``last`` the last, None the only one.
         whole: keep all rows of each example, for a fusion that looks at them.
-        unpooled: the head reads all rows of each example, none of them pooled.
+        unpooled: the head reads all rows of each example, without a pool.
 
     Raises:
         UsageError: an example lacks a row, or has several where nothing pools them.
@@ -105,7 +105,9 @@ def example_split(
 def word_split(
     examples: ArrayExamples, targets: IntArray | None = None, gold: list[list[str]] | None = None
 ) -> TaskSplit:
-    """Examples with a tag a row, int64 ``[rows]``, and the tags of each; without ``targets``, to be predicted."""
+    """A split of examples with one tag per row, int64 ``[rows]``; ``gold`` has each example's tags. Without
+    ``targets``, for prediction.
+    """
     rows, offsets = examples.kept
     wanted = np.zeros(len(rows), dtype=np.int64) if targets is None else targets[rows]
     words = examples.row_mask, examples.row_offsets

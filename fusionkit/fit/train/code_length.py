@@ -2,8 +2,9 @@
 
     L = Σ −log₂ p(label)
 
-Symbols: of a classifier or tagger ``p`` is the softmax of the scores; of several labels an example the product of each
-one's probability, of itself or of its absence; of a CRF the probability of a sentence's whole path.
+Symbols: for a classifier or tagger ``p`` is the softmax of the scores. With several labels per example it is the
+product over classes of the probability that the class is present, or absent. For a CRF it is the probability of a
+sentence's whole path.
 Source: Voita and Titov (2020); the terms of the online code are in :mod:`fusionkit.dataset.online_code`.
 """
 
@@ -25,12 +26,12 @@ from fusionkit.heads.sigmoid_classifier import Sigmoid
 
 
 def code_scores(model: FusedModel, batches: Iterable[Batch], coding: Coding, is_block: bool) -> dict[str, float]:
-    """``cross_entropy``, the mean of a label in nats, by which the epoch is chosen; ``code_length`` and
-    ``uniform_length`` in bits. Labels that train lacks, which validation may have, are left out.
+    """``cross_entropy``, the mean per label in nats, which chooses the epoch; ``code_length`` and ``uniform_length`` in
+    bits. Labels that train lacks, which validation may have, are left out.
 
     Args:
-        batches: of the split, on the model's device. is_block: the split is the block that is coded: to the first one
-            the labels before it are added, which both codes tell uniformly.
+        batches: of the split, on the model's device. is_block: whether the split is the block that is coded. The
+            labels before the first block are added to it; both codes encode them uniformly.
     """
     nats, units = 0.0, 0
     model.eval()
@@ -60,6 +61,6 @@ def surprisal(model: FusedModel, batch: Batch) -> tuple[float, int]:
     offsets = batch.read_offsets
     paths = head.path_score(scores, targets.clamp(min=0), offsets)  # [examples]
     unknown = functional.pad((~known).cumsum(0), (1, 0))[offsets].diff()  # [examples]
-    kept = unknown == 0  # of a sentence all words are known or the path has no probability
+    kept = unknown == 0  # a path with an unknown label has no probability
     found = (head.log_partition(scores, offsets) - paths)[kept].double().sum()
     return float(found), int(offsets.diff()[kept].sum())

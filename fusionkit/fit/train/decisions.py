@@ -1,4 +1,4 @@
-"""A model's decisions on a split: class numbers, block by block, and the labels that they stand for."""
+"""A model's decisions on a split: class numbers, block by block, and the labels that these mean."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from fusionkit.statistics.kept_answers import KeptAnswers, RunAnswers, answers_o
 BLOCK_ROWS = 1024  # rows that are scored at once: few enough for a core's cache; changes no number
 GPU_BLOCK_ROWS = 16384  # a GPU has to be filled, and pays for each call
 SCORE_BYTES = 64 << 20  # of the scores over a vocabulary that are computed at once
-STREAMED_BYTES = 256 << 20  # of float32, in a split that is scored from the store
-# Examples that are scored at once: int64 [n], where those that are decided, the examples or their words, stand among
-# all of the split; their batch; the states in bfloat16, where they are decided in it first.
+STREAMED_BYTES = 256 << 20  # of float32: a larger split in a store is read a chunk at a time
+# Examples that are scored at once: the places of their units (the examples or their words) among all units of the
+# split, int64 [n]; their batch; its states in bfloat16, where decisions are made in bfloat16 first.
 ScoreBlock = tuple[Tensor, Batch, Tensor | None]
-Decisions = Tensor  # of units class numbers, numbers or probabilities ``[units, …]``; of many runs ``[R, units, …]``
+Decisions = Tensor  # class numbers, numbers or probabilities, ``[units, …]``; of many runs ``[R, units, …]``
 
 
 def block_rows(device: torch.device) -> int:
@@ -71,7 +71,7 @@ def read_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) ->
 
 
 def score_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[ScoreBlock]:
-    """A split as :func:`read_blocks` has it; blocks that are kept may be read again where they lie."""
+    """The blocks of :func:`read_blocks`, ready to be scored; a block that is kept may be scored again in place."""
     on_cpu = device.type == "cpu" and has_bfloat16() and len(split.targets) >= LEAST_ROWS
     for examples, batch in read_blocks(split, layers, device):
         units = torch.from_numpy(units_of(split, examples)).to(device)
@@ -88,8 +88,8 @@ def units_of(split: TaskSplit, examples: IntArray) -> IntArray:
 
 
 def named(data: TaskData, split: TaskSplit, decided: Decisions, threshold: float | None = None) -> list[Any]:
-    """A label or number an example, or a list of tags; words without a row get the default tag. From probabilities
-    ``[examples, classes]`` each example gets the list of its labels above the threshold.
+    """One answer per example: a label, a number, or a list of tags, where words without a row get the default tag. From
+    probabilities ``[examples, classes]`` each example gets the list of its labels above the threshold.
     """
     if data.task.several:
         assert threshold is not None
@@ -106,7 +106,7 @@ def named(data: TaskData, split: TaskSplit, decided: Decisions, threshold: float
 
 
 def predict(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> list[Any]:
-    """A model's answers for the first task, an example each: :func:`named`, or :func:`masked_predictions`."""
+    """A model's answers for the first task, one per example: :func:`named`, or :func:`masked_predictions`."""
     return predict_parts(model, data, split, layers)[data.name]
 
 
@@ -128,7 +128,7 @@ def predict_parts(
 def masked_predictions(model: FusedModel, split: TaskSplit, head: LmHead, layers: Layers) -> list[tuple[float, int]]:
     """For each masked sub-token the cross-entropy of its own id, in nats, and the likeliest id.
 
-    A row has a score for each sub-token of the vocabulary: few rows are scored at once.
+    A row has a score for each sub-token of the vocabulary, so few rows are scored at once.
     """
     at_once = max(1, SCORE_BYTES // (4 * head.vocabulary))
     found: list[tuple[float, int]] = []
@@ -158,7 +158,7 @@ def decide(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> di
 
 
 def choose_thresholds(model: Model, split: TaskSplit, decided: Mapping[str, Decisions]) -> None:
-    """Put the threshold of each head that has one into the model: the best on this split."""
+    """Set the threshold of each head that has one to the best on this split."""
     for name, part in model.parts.items():
         if isinstance(part.head, Sigmoid):
             told = split.parts[name]
@@ -166,8 +166,8 @@ def choose_thresholds(model: Model, split: TaskSplit, decided: Mapping[str, Deci
 
 
 def score(model: Model, data: TaskData, split: TaskSplit, layers: Layers, choose: bool = False) -> dict[str, float]:
-    """The task's scores of a model on a split; its own metric comes first. ``choose`` is that of predictions. Of an
-    online code they are the lengths of the split's code.
+    """The task's scores of a model on a split; its own metric comes first. ``choose`` as in :func:`predict_parts`. For
+    an online code they are the lengths of the split's code.
     """
     if data.coding is not None and isinstance(model, FusedModel):
         batches = (batch for _, batch in read_blocks(split, layers, home_of(model)))
@@ -194,7 +194,7 @@ def judged(
 
 
 def task_answers(data: TaskData, split: TaskSplit, found: list[Any]) -> KeptAnswers:
-    """What is kept of one task's answers, an answer an example as :func:`predict` gives them."""
+    """What is kept of one task's answers, one per example as :func:`predict` gives them."""
     if data.lm_head is not None:
         return masked_answers(split.gold, found)
     return answers_of(data.task, split.gold, found, data.labels)

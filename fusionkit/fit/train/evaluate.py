@@ -1,7 +1,7 @@
-"""Scoring after every epoch: all runs of a unit decide each block of a split together, by their own metric alone.
+"""Scoring after every epoch, by the task's own metric alone: all runs of a unit decide each block of a split together.
 
-A block of rows is read and converted once for all runs. The own metric is computed on class numbers, of all runs of a
-stack at once and where they were decided; it is the same number as the first of ``Task.scores``, which works on names.
+A block of rows is read and converted once for all runs. The own metric is computed on class numbers, for all runs of a
+stack at once, on the device of the decisions. It equals the first of ``Task.scores``, which works on names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fusionkit.statistics.kept_answers import (
 )
 from fusionkit.tags import are_span_tags
 
-COUNTED = 1 << 23  # words whose spans are counted at once: some 20 bytes each
+COUNTED = 1 << 23  # words whose spans are counted at once, at about 20 bytes each
 
 
 def decide_all(
@@ -47,8 +47,8 @@ def decide_all(
     watch: Stopwatch,
     runs: Sequence[Runs],
 ) -> list[Decisions]:
-    """The decision of every run on every unit of a split: ``[R, units, …]`` a stack, on its device. A stack comes with
-    the places of its layers among those of the blocks; its work is that of its ``runs``.
+    """The decision of every run on every unit of a split: ``[R, units, …]`` per stack, on its device. A stack comes
+    with the positions of its layers among those of the blocks; its time is charged to its ``runs``.
     """
     kind = torch.float32 if split.targets.dtype == np.float32 else torch.int64
     device, units = stacks[0][0].device, len(split.targets)
@@ -68,7 +68,7 @@ def decide_all(
 
 
 class Evaluator:
-    """A task's scores of decisions on one split, which are on this device; ``metric`` names the task's own one."""
+    """Scores decisions on one split, which lie on ``device``; ``metric`` is the name of the task's own metric."""
 
     def __init__(self, data: TaskData, split: TaskSplit, device: torch.device = CPU) -> None:
         self._data, self._split = data, split
@@ -89,13 +89,13 @@ class Evaluator:
 
     @staticmethod
     def can(data: TaskData) -> bool:
-        """Not for runs of several tasks, which decide several kinds of units, not for masked sub-tokens, and not for
-        codes, which are no decisions.
+        """False for runs of several tasks, which decide several kinds of units, for masked sub-tokens, and for codes,
+        which are no decisions.
         """
         return not data.others and data.lm_head is None and data.coding is None
 
     def own(self, decided: Decisions) -> list[float]:
-        """The own metric of each run, of decisions ``[R, units, …]``; with the threshold that is best here."""
+        """Each run's own metric, from decisions ``[R, units, …]``; with several labels, at the best threshold here."""
         if self._data.task.several:
             return [best_threshold(self._split.targets, self._split.gold, likely)[1] for likely in decided]
         if self._data.task.numeric:
@@ -106,7 +106,7 @@ class Evaluator:
         return [value for some in self._parts(every) for value in self._spans.f1(some).tolist()]
 
     def scores(self, decided: Decisions, thresholds: Sequence[float | None] = ()) -> list[dict[str, float]]:
-        """All of the task's scores of each run, its own metric first; ``thresholds`` where its head has one."""
+        """All of the task's scores for each run, its own metric first; ``thresholds``: one per run, None for none."""
         if not self._counts_classes:
             data, split = self._data, self._split
             own = thresholds or [None] * len(decided)
@@ -116,7 +116,7 @@ class Evaluator:
         if self._spans is None:
             gold = self._gold.cpu().numpy()
             found = [class_scores(gold, run) for run in every.cpu().numpy()]
-            if len(self._data.labels) == 2:  # numbered as they stand there
+            if len(self._data.labels) == 2:  # numbered as in data.labels
                 found = [
                     each | positive_scores(gold, run, 1) for each, run in zip(found, every.cpu().numpy(), strict=True)
                 ]
@@ -178,5 +178,5 @@ class Evaluator:
 
     def _hits(self, every: Tensor) -> list[float]:
         """Each run's share of the units that are right."""
-        # Counted there and divided here: a GPU multiplies by the reciprocal, which is rounded in another way.
+        # Counted on the device, divided on the host: a GPU multiplies by the reciprocal, which rounds differently.
         return [hits / max(len(self._gold), 1) for hits in (every == self._gold).sum(-1).tolist()]

@@ -1,18 +1,18 @@
 """Micro F1 on class numbers, cheap enough for every epoch of every run: of spans, and of labels above a threshold.
 
-    a span begins at t   where tag t is B-x, or is I-x behind anything but B-x and I-x of its sentence
-    and ends             before the next span, ``O`` or sentence
-    is right             where the gold one begins, if kind and end are the gold one's too
+    a span begins at t   where tag t is B-x, or is I-x and does not follow B-x or I-x of its sentence
+    it ends              before the next span, ``O`` or sentence
+    it is right          if a gold span has the same beginning, kind and end
 
     F1 = 2 · right / (found + gold)
 
     F1 of the k likeliest pairs of an example and a class   =   2 r_k / (k + t)
 
-Symbols: ``r_k`` how many of these pairs are right, ``t`` how many pairs are told. The threshold lies half-way between
-the last pair that is taken and the next one; pairs of one probability are taken together.
+Symbols: ``r_k`` how many of these pairs are right, ``t`` the number of gold pairs. The threshold lies half-way between
+the probabilities of the last pair that is taken and of the next one; pairs of equal probability are taken together.
 
-A break is a word before which whatever stood there ends. With the breaks counted up, a span that begins at s ends
-before e where e is a break and the next one behind s.
+A break is a word at which the previous span, or run of ``O``, ends. With the breaks numbered, a span that begins at s
+ends before e if e is the next break after s.
 
 Source: conlleval's rules, as seqeval has them; the tests hold both against each other.
 """
@@ -37,7 +37,7 @@ class Spans:
     """The spans of one split's words; the attribute ``gold`` is their number.
 
     Args:
-        names: the tag of each number: ``O``, ``B-x`` or ``I-x``. offsets: int64 ``[sentences + 1]`` into the words.
+        names: the tag of each class: ``O``, ``B-x`` or ``I-x``. offsets: int64 ``[sentences + 1]`` into the words.
         gold: int64 ``[words]``. device: the device of the tags to count.
     """
 
@@ -55,7 +55,7 @@ class Spans:
         every = breaks.nonzero().squeeze(1)
         self._starts, self._kinds = begins, kind[begins]
         self._offsets = torch.from_numpy(offsets).to(device)
-        self._sentence = torch.searchsorted(self._offsets, begins, right=True) - 1  # [gold]; an empty one has no word
+        self._sentence = torch.searchsorted(self._offsets, begins, right=True) - 1  # [gold]; never an empty sentence
         self._ends = every[torch.searchsorted(every, begins, right=True)]
         self.gold = len(begins)
 
@@ -65,7 +65,7 @@ class Spans:
         return right.sum(-1), begun.sum(-1)
 
     def by_sentence(self, tags: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same in each sentence, int64 ``[…, sentences]``, and the gold spans there, ``[sentences]``."""
+        """The same per sentence, int64 ``[…, sentences]`` each, and the gold spans per sentence, ``[sentences]``."""
         right, begun = self._spans(tags)
         sentences = len(self._offsets) - 1
         hits = right.new_zeros(*right.shape[:-1], sentences, dtype=torch.int64)
@@ -73,7 +73,7 @@ class Spans:
         return hits, self.per_sentence(begun), torch.bincount(self._sentence, minlength=sentences)
 
     def per_sentence(self, marks: Tensor) -> Tensor:
-        """The marked words of each sentence, int64 ``[…, sentences]``, of bool ``[…, words]``."""
+        """The number of marked words per sentence, int64 ``[…, sentences]``, from bool ``[…, words]``."""
         until = functional.pad(marks.cumsum(-1), (1, 0))  # [..., words + 1]
         return until[..., self._offsets[1:]] - until[..., self._offsets[:-1]]
 
@@ -89,19 +89,19 @@ class Spans:
 
     def f1(self, tags: Tensor) -> Tensor:
         """Micro F1, float64 ``[…]``, of tags ``[…, words]``; 0 where nothing is right."""
-        right, found = (count.cpu() for count in self.counts(tags))  # not each device has float64
+        right, found = (count.cpu() for count in self.counts(tags))  # not every device has float64
         return 2 * right.double() / (found + self.gold).clamp(min=1)
 
     def _broken(self, tags: Tensor) -> tuple[Tensor, Tensor]:
-        """Breaks, bool ``[…, words + 1]``: one behind the last word too; and the kind of each word, ``[…, words]``."""
+        """Breaks, bool ``[…, words + 1]``, the last behind the last word; and the kind of each word, ``[…, words]``."""
         kind = self._kind[tags]
         changes = (kind[..., 1:] != kind[..., :-1]) | self._opens[tags[..., 1:]]
         return functional.pad(changes, (1, 1))[..., : kind.shape[-1] + 1] | self._first, kind
 
 
 def best_threshold(targets: NDArray[Any], gold: Sequence[Sequence[str]], likely: Tensor) -> tuple[float, float]:
-    """The probability above which an example has a class, and its F1: the highest of the best thresholds, 0.5 where no
-    label is right.
+    """The probability above which an example gets a class, and the F1 with it. It is the highest of the thresholds with
+    the best F1; 0.5 where no label is right.
 
     Args:
         targets: ``[examples, classes]``, 1 where an example has a class. gold: all labels of each example, including

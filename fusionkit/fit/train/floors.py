@@ -1,12 +1,12 @@
 """Floors: answers without an encoder, which every head must beat.
 
-    majority    the most frequent class of the draw; of numbers their mean; of tags each word type's most frequent one,
-                of a word that the draw lacks the most frequent one of all
-    tfidf       logistic regression (of numbers ridge regression) over counts of words and pairs of words,
-                (1 + ln n) · ln((1 + N) / (1 + d)) + 1, of length 1
+    majority    the most frequent class of the draw; for numbers their mean; for tags the most frequent tag of each word
+                type, and for a word that the draw lacks the most frequent tag of all
+    tfidf       logistic regression (for numbers ridge regression) over counts of words and pairs of words,
+                (1 + ln n) · (ln((1 + N) / (1 + d)) + 1), scaled to vectors of length 1
 
-Symbols: ``n`` how often an example has a word or pair, ``d`` in how many of the N examples of the draw it stands.
-The strength of the regression is the one of :data:`STRENGTHS` that is best on validation, as a head's epoch is.
+Symbols: ``n`` how often an example has a word or pair, ``d`` how many of the N examples of the draw have it.
+The strength of the regression is the one of :data:`STRENGTHS` that is best on validation, as for a head's epoch.
 Source: scikit-learn's ``TfidfVectorizer``, ``LogisticRegression`` and ``Ridge``.
 """
 
@@ -37,7 +37,7 @@ STEPS = 1000  # of the regression's solver at most
 
 @dataclass(frozen=True)
 class Floor:
-    """A floor that has learned. Attributes: answer: a split → an answer an example. parameters: the numbers learned.
+    """A fitted floor. Attributes: answer: a split → one answer per example. parameters: how many numbers were learned.
     told: what was chosen.
     """
 
@@ -47,7 +47,7 @@ class Floor:
 
 
 def refusal(name: str, task: Task | None) -> str | None:
-    """Why a task has no such floor, None where it has one; None of several tasks in one run, which have none."""
+    """Why a task has no such floor; None where it has one. ``task``: None for several tasks in one run."""
     if task is None:
         return "several tasks of one run have none: fit each task by itself"
     if task.unit == "row":
@@ -60,7 +60,7 @@ def refusal(name: str, task: Task | None) -> str | None:
 
 
 def learn(name: str, data: TaskData, train: TaskSplit) -> Floor:
-    """A floor of some training examples; UsageError for a task that has none."""
+    """A floor fitted on training examples; UsageError for a task that has none."""
     if reason := refusal(name, None if data.others else data.task):
         raise UsageError(f"the task {data.task.name} has no floor {name}: {reason}")
     return _majority(data, train) if name == MAJORITY else _tfidf(data, train)
@@ -93,12 +93,12 @@ def _majority_tags(train: TaskSplit) -> Floor:
 
 
 def _most_frequent(counts: Counter[str]) -> str:
-    # Of equals the first by name: the order of examples must not matter.
+    # Of equally frequent ones the first by name: the order of examples must not matter.
     return min(counts, key=lambda name: (-counts[name], name))
 
 
 def _tfidf(data: TaskData, train: TaskSplit) -> Floor:
-    # Here: scikit-learn takes a second to import, and most sweeps ask for no such floor.
+    # Imported here: scikit-learn takes a second to import, and most sweeps ask for no such floor.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -107,7 +107,7 @@ def _tfidf(data: TaskData, train: TaskSplit) -> Floor:
         assert split.origin is not None
         return split.origin.texts()
 
-    if len({*train.gold}) < 2:  # a draw of one class, which no regression tells from others
+    if len({*train.gold}) < 2:  # a draw of one class: a regression needs two
         return _majority(data, train)
     counts = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]")
     try:
@@ -120,7 +120,7 @@ def _tfidf(data: TaskData, train: TaskSplit) -> Floor:
     for strength in STRENGTHS if watched is not None else STRENGTHS[:1]:
         model = Ridge(alpha=1 / strength) if data.task.numeric else LogisticRegression(C=strength, max_iter=STEPS)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a thousand steps are a floor, converged or not
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a floor need not converge
             model.fit(rows, train.gold)
         if watched is None:
             best = strength, 0.0, model

@@ -3,7 +3,7 @@
     rung k = ⌊E / 2^(K − k)⌋        settings kept there = ⌈n / 2^(k + 1)⌉        k = 0 … K − 1,  K = ⌈log₂ n⌉
 
 Symbols: ``n`` settings that compete, ``E`` epochs of each. A rung is at least epoch 1, and an epoch that is scored.
-Four settings of ten epochs cost as much as 1.9 of them: 4 · 2 + 2 · 3 + 1 · 5 epochs in the place of 40.
+Four settings of ten epochs cost as much as 1.9 of them: 4 · 2 + 2 · 3 + 1 · 5 epochs instead of 40.
 
 A setting is a rate and a choice of layers. Settings compete where all other options of their runs agree. The score of a
 setting at a rung is the mean, over its seeds, of the best validation score so far. A run that goes on is not changed by
@@ -25,10 +25,10 @@ from fusionkit.metrics import is_better
 from fusionkit.specs import RunSpec
 
 SETTING = ("lr", "fusion_layers")  # what competes
-AVERAGED = ("data_seed", "init_seed", "draw_ids", "init_from")  # what each trial of a setting has for itself
+AVERAGED = ("data_seed", "init_seed", "draw_ids", "init_from")  # what differs between trials of one setting
 
 Setting = tuple[Any, ...]
-Rivals = tuple[Any, ...]  # what runs have in common that compete with one another
+Rivals = tuple[Any, ...]  # what competing runs have in common
 
 
 def setting_of(spec: RunSpec) -> Setting:
@@ -36,12 +36,12 @@ def setting_of(spec: RunSpec) -> Setting:
 
 
 def rivals_of(spec: RunSpec) -> Rivals:
-    """Equal for two runs where their settings compete."""
+    """A key that is equal for two runs whose settings compete."""
     return tuple(value for name, value in spec.to_dict().items() if name not in (*SETTING, *AVERAGED))
 
 
 def rungs(settings: int, epochs: int, validate_every: int = 1) -> dict[int, int]:
-    """The number of settings that go on, by the epochs after which some stop."""
+    """For each epoch after which some settings stop, the number of settings that go on."""
     found: dict[int, int] = {}
     count = math.ceil(math.log2(max(settings, 1)))
     for k in range(count):
@@ -52,7 +52,7 @@ def rungs(settings: int, epochs: int, validate_every: int = 1) -> dict[int, int]
 
 
 def epochs_share(settings: int, epochs: int, validate_every: int = 1) -> float:
-    """The share of the epochs of so many settings that is trained."""
+    """The share of all epochs of ``settings`` settings that is trained."""
     trained, before, going = 0, 0, settings
     for epoch, kept in rungs(settings, epochs, validate_every).items():
         trained, before, going = trained + going * (epoch - before), epoch, kept
@@ -123,7 +123,7 @@ class Halving:
         means = {setting: _mean(each, epoch) for setting, each in by_setting.items()}
         metric = next((trial.metric for trial in trials.values() if trial.metric), "")
         sign = -1 if is_better(metric, 1.0, 0.0) else 1
-        # Of equals the first goes on.
+        # Of equal settings the first goes on.
         order = sorted(by_setting, key=lambda each: math.inf if math.isnan(means[each]) else sign * means[each])
         return [run for run in runs if setting_of(run.spec) not in order[:kept]]
 

@@ -40,12 +40,12 @@ class UnitInputs:
     """The minibatches of all data seeds, and the blocks of validation.
 
     Args:
-        draws: the training examples of each data seed. layers: positions among the stored ones, of all that any run
-            reads. sharers: the number of processes that share the memory.
+        draws: the training examples of each data seed. layers: the positions, among the stored layers, of all layers
+            that any run reads. sharers: the number of processes that share the memory.
 
     Attributes:
-        stored: the part of validation that is watched, as it is stored. watched: the same, in memory where
-            ``holds_watched``. window_bytes: bytes of the windows that are read while others are trained on.
+        stored: the watched part of validation, as it is stored. watched: the same, in memory where ``holds_watched``.
+            window_bytes: bytes of the windows that are read while others are trained on.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class UnitInputs:
             if spec.order == WINDOW and isinstance(draw.states, ChunkedStates) and held_bytes(draw, layers) > self._room
         }
         self.window_bytes = sum(each.memory for each in streamed.values())
-        if device.type == "cpu":  # windows are the host's
+        if device.type == "cpu":  # windows lie in the host's memory
             self._room -= self.window_bytes
         self.stored = watched_split(specs[0], data)
         shown = blocks(self.stored, device)
@@ -79,7 +79,7 @@ class UnitInputs:
         self.holds_watched = self.watched is not self.stored
         self._blocks: list[ScoreBlock] | None = None  # of a split in a GPU's memory, kept for every epoch
         if device.type != "cpu" and self.holds_watched:
-            self._room -= held_bytes(self.stored, layers) // 2  # the same in bfloat16
+            self._room -= held_bytes(self.stored, layers) // 2  # a copy in bfloat16
         self.loader = self._on_gpu(specs, orders) or SeparateLoaders(
             streamed
             | {
@@ -99,9 +99,9 @@ class UnitInputs:
         return self._blocks
 
     def _on_gpu(self, specs: Sequence[RunSpec], orders: Mapping[int, Sampler]) -> GpuLoader | GpuLoaders | None:
-        """Minibatches of a GPU that holds all draws, where they have one shape, or may be filled up to one: with
-        dropout they may not be filled up to other draws', as a mask of more rows would have other numbers than that of
-        a run alone. Where scores depend on where examples end, each draw has minibatches of its own.
+        """Minibatches on a GPU that holds all draws, where their minibatches have one shape or may be padded to one;
+        else None. With dropout they may not be padded to the shape of other draws: a mask of more rows has other
+        numbers than that of a run alone. Where scores depend on where examples end, each draw has its own minibatches.
         """
         draws, whole, pooled = self._draws, sees_examples(specs[0].fusion), specs[0].pool not in (None, *ONE_TOKEN)
         if self._device.type == "cpu" or self._data.lm_head is not None:

@@ -34,7 +34,7 @@ def row_weights(model: FusedModel, split: TaskSplit, layers: Layers) -> NDArray[
 
 
 def mean_weights(models: Sequence[tuple[FusedModel, Layers]], split: TaskSplit, layers: Layers) -> list[MeanWeights]:
-    """The means of :func:`row_weights` of each model, which comes with the places of its layers among ``layers``."""
+    """The means of :func:`row_weights` of each model; a model comes with its layers' positions among ``layers``."""
     sums, largest = [torch.zeros(len(places)) for _, places in models], [0.0] * len(models)
     has_weights = [True] * len(models)
     for _, found in _block_weights(models, split, layers):
@@ -56,7 +56,7 @@ def mean_weights(models: Sequence[tuple[FusedModel, Layers]], split: TaskSplit, 
 def _block_weights(
     models: Sequence[tuple[FusedModel, Layers]], split: TaskSplit, layers: Layers
 ) -> Iterator[tuple[IntArray, list[Tensor | None]]]:
-    """Block by block the examples, and of each model the weights ``[rows, layers]`` of the rows that its head reads."""
+    """For each block its examples, and each model's weights ``[rows, layers]`` at the rows that its head reads."""
     for examples, batch in read_blocks(split, layers, home_of(models[0][0])):
         states = batch.states if batch.read is None else batch.states[batch.read]
         chosen = {places: layers_of(states, places) for places in {places for _, places in models}}

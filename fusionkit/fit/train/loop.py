@@ -1,7 +1,7 @@
 """Training runs together: a unit of runs goes through the same minibatches in lockstep, each run as it would alone.
 
 Minibatches come in the order of each run's ``data_seed``. After each epoch all runs are scored on validation; each
-keeps its best epoch's weights and is scored once on test. A run that is done, stops early or diverges leaves.
+keeps its best epoch's weights and is scored once on test. A run that is done, stops early or diverges leaves the unit.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Ended = tuple[RunSpec, RunResult | DivergenceError | StoppedRun]
 
 @dataclass(eq=False)
 class _Group:
-    """A stack and the runs it holds, in its order; ``places`` are its layers' among the unit's, ``lane`` its stream."""
+    """A stack and its runs, in its order; ``places``: its layers' positions among the unit's; ``lane``: its stream."""
 
     stack: Stack
     runs: list[RunState]
@@ -90,12 +90,12 @@ def train_unit(
     """Train runs in lockstep; where nothing is left to train, only score.
 
     Args:
-        specs: runs of one task data with draws of one kind and size, batches of one size, one order and the same
-            part of validation to watch; a data seed has one draw.
-        layers_of: positions among the stored layers that a run's fusion reads.
-        on_epoch: called with each spec for each of its epochs: once it is trained, or sure not to be.
-        starts: the trained runs to begin from, by digest. tell: called with what the user should know.
-        sharers: how many processes share the memory. device: where the runs are trained; what they yield is the CPU's.
+        specs: runs on the same task data, with the same kind and size of draw, batch size, order and watched part of
+            validation; one draw per data seed.
+        layers_of: the positions, among the stored layers, of the layers that a run's fusion reads.
+        on_epoch: called with each spec once per epoch, when the epoch is trained or will certainly not be.
+        starts: the trained runs to begin from, by digest. tell: called with notes for the user.
+        sharers: how many processes share the memory. device: where the runs are trained; results are on the CPU.
         halving: says which runs stop before their end; None stops none.
 
     Raises:
@@ -105,7 +105,7 @@ def train_unit(
     watch = Stopwatch(device)
     unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device, watch)
     for epoch in range(unit.epochs + 1):
-        # Epoch 0 is for those that have nothing to learn: they are scored as they came.
+        # Epoch 0 is for runs that have nothing to learn: they are only scored.
         groups = [group for group in unit.groups if group.stack.learns == (epoch > 0)]
         runs = [run for group in groups for run in group.runs]
         if epoch:
@@ -122,14 +122,14 @@ def train_unit(
             for _ in range((epoch > 0) + (run.length.epochs - epoch if run in gone else 0)):
                 on_epoch(run.spec)
         yield from unit.release(gone, failed, stopped)
-        watch.begin()  # what the caller did with them is no cost of the others
-        del runs, failed, gone, stopped  # those that have ended hold their models
+        watch.begin()  # the caller's work on the results is charged to no run
+        del runs, failed, gone, stopped  # ended runs hold their models
         if not unit.groups:
             return
 
 
 class _Unit:
-    """The runs that are still going, in stacks, and what they read."""
+    """The runs that are still going, in stacks, and their inputs."""
 
     def __init__(
         self,
@@ -165,12 +165,12 @@ class _Unit:
         self._beside = Streams(device)
 
     def _grouped(self, runs: Sequence[RunState], starts: Mapping[str, WarmStart]) -> list[_Group]:
-        """Runs of one shape side by side; minibatches of one shape let several data seeds share a stack."""
+        """Group runs of one shape into stacks; data seeds share a stack where their minibatches have one shape."""
         dense = all(draw.is_dense for draw in self._draws.values()) and len(set(map(len, self._draws.values()))) == 1
         dense = dense or isinstance(self._reading.loader, GpuLoader)
         alike: dict[Any, list[RunState]] = {}
         for run in sorted(runs, key=lambda run: (run.spec.data_seed, run.spec.lr, run.spec.weight_decay)):
-            shared = dense and run.spec.class_weights == "none"  # balanced ones are of a draw's own labels
+            shared = dense and run.spec.class_weights == "none"  # balanced weights depend on the draw
             alike.setdefault((shape_of(run.spec), None if shared else run.spec.data_seed), []).append(run)
         made = [(some, [self._model(run, starts) for run in some]) for some in alike.values()]
         unit = [weight_bytes(model) for _, models in made for model in models]
@@ -186,13 +186,13 @@ class _Unit:
         return groups
 
     def _width(self, runs: Sequence[RunState], model: Model, unit: Sequence[int]) -> int:
-        """How many of the runs are stacked; ``unit`` are the weights' bytes of all runs."""
+        """How many of the runs are stacked; ``unit``: bytes of the weights of each run of the unit."""
         device = self._device
         rows = max(len(draw.rows) / max(len(draw), 1) for draw in self._draws.values()) * runs[0].spec.batch_size
         states = round(4 * max(rows, block_rows(device)) * len(runs[0].layers) * self._hidden)
         free, on_cpu = room(device, self._sharers), device.type == "cpu"
         if free is not None and on_cpu:
-            free -= self._reading.window_bytes  # windows are the host's
+            free -= self._reading.window_bytes  # windows lie in the host's memory
         widest, width = (width_of(weight_bytes(model), states, unit, spare, on_cpu) for spare in (None, free))
         if width < min(widest, len(runs)):
             self._tell(f"stacks of at most {counted(width, 'run')}: memory")
@@ -212,7 +212,7 @@ class _Unit:
             for step, batches in enumerate(islice(self._reading.loader.epoch(epoch, seeds), most)):
                 with self._beside.joined([group.lane for group in groups]) as beside:
                     for group, total, left, own in zip(groups, totals, lefts, beside, strict=True):
-                        with own, self._watch.of(group.runs):  # chosen layers may be copied: where they are read
+                        with own, self._watch.of(group.runs):  # selecting layers may copy, in this stream
                             if step < max(left) and (mine := batches.of(group.seeds, group.places)):
                                 total += self._step(group, mine, left, epoch, step)
         for group, total, left in zip(groups, totals, lefts, strict=True):
@@ -221,7 +221,11 @@ class _Unit:
                 run.loss = loss / max(learned, 1)
 
     def _step(self, group: _Group, batches: Sequence[Batch], left: Sequence[int], epoch: int, step: int) -> Tensor:
-        """One step; the losses of the runs that make it. ``left``: steps that each makes in this epoch."""
+        """Take one step. ``left``: the steps of each run in this epoch.
+
+        Returns:
+            each run's loss times the examples of the minibatch; 0 for a run that makes no step.
+        """
         going = [step < steps for steps in left]
         # A run that has made all of its steps waits for the others of its stack.
         rates = [run.rate(epoch, step) if goes else None for run, goes in zip(group.runs, going, strict=True)]
@@ -230,7 +234,7 @@ class _Unit:
         return losses if all(going) else losses.where(torch.tensor(going, device=self._device), 0.0)
 
     def evaluate(self, groups: Sequence[_Group], epoch: int, failed: Container[RunState]) -> None:
-        """Score all runs that are due on validation, and keep what is the best so far."""
+        """Score all runs that are due on validation, and keep each one's best epoch so far."""
         going = [run for group in groups for run in group.runs if run not in failed]
         if epoch:
             for run in going:
@@ -243,7 +247,7 @@ class _Unit:
                     if run in due:
                         with self._watch.of([run]):
                             self._score_by_name(group.stack, at, run, epoch)
-        elif groups:  # of nobody, all of validation would be read for nothing
+        elif groups:  # with no run due, validation need not be read
             stacks = [(group.stack, group.places) for group in groups]
             timed = [group.runs for group in groups]
             every = decide_all(stacks, self._reading.watched, self._reading.blocks(), self._watch, timed)
@@ -255,7 +259,7 @@ class _Unit:
                         run.best = BestEpoch(values[at], epoch, group.stack.weights(at), decided[at].clone())
 
     def _score_by_name(self, stack: Stack, at: int, run: RunState, epoch: int) -> None:
-        """Score one run by the task's own scores; without examples to judge by, the last epoch is the best."""
+        """Score one run by the task's own scores; without validation examples the last epoch is the best."""
         scores = {"epoch": float(epoch)}
         if len(self._reading.stored):
             scores = score(stack.model(at), self._data, self._reading.stored, run.layers, choose=True)
@@ -264,7 +268,7 @@ class _Unit:
             run.best = BestEpoch(value, epoch, stack.weights(at), scores=scores)
 
     def charge(self, runs: Sequence[RunState], epoch: int) -> None:
-        """Add to each run's seconds what it took since it was last charged, in an epoch of so many rows."""
+        """Add the time since the last charge to the runs' seconds, by the rows that each has read in this epoch."""
         rows = {run: len(run.draw.rows) * run.left(epoch) / run.length.epoch if epoch else 0.0 for run in runs}
         for run in runs:
             rows[run] += len(self._reading.stored.rows) if run.is_due(epoch) else 0
@@ -274,7 +278,7 @@ class _Unit:
     def release(
         self, gone: set[RunState], failed: Mapping[RunState, DivergenceError], stopped: Container[RunState] = ()
     ) -> Iterator[Ended]:
-        """Take runs out of their stacks, and score what they came to."""
+        """Take runs out of their stacks, score those that ended well, and yield the outcome of each."""
         ended = list[list[RunState]]()
         for group in self.groups:
             if gone.isdisjoint(group.runs):
@@ -314,7 +318,7 @@ def fresh_model(
 
 
 def diverged(run: RunState, epoch: int) -> DivergenceError:
-    """The error of a run whose loss is no number any more."""
+    """The error of a run whose loss is no longer finite."""
     return DivergenceError(
         f"the loss of {run.spec.fusion} + {run.spec.head} is no longer finite in epoch {epoch}",
         received=str(run.loss),

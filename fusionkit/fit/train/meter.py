@@ -22,11 +22,11 @@ aten = torch.ops.aten
 
 
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts while it is entered, backward passes too. Views cost nothing.
+    """Counts while its context is active, backward passes included. Views cost nothing.
 
     Attributes:
         flops: floating-point operations so far.
-        peak_bytes: the most bytes that tensors made since then held at a time; scratch memory of kernels is not seen.
+        peak_bytes: the most bytes that tensors made in the context held at a time, without kernels' scratch memory.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ PRODUCTS: Mapping[Any, Callable[..., int]] = {
     aten.mkldnn_rnn_layer_backward: _lstm_backward,
 }
 SUMS = {aten.sum, aten.mean, aten.amax, aten.amin, aten.max, aten.logsumexp, aten.linalg_vector_norm, aten.cumsum}
-# An operation or more for each number they write; they carry no tag.
+# They compute at least one operation per number that they write, but torch does not tag them.
 ROWWISE = {
     aten._softmax, aten._log_softmax, aten._softmax_backward_data, aten._log_softmax_backward_data,
     aten.native_layer_norm, aten.native_layer_norm_backward, aten.index_add, aten.index_add_, aten.scatter_add,

@@ -42,15 +42,15 @@ class RunResult:
             scores.
         draw: ids of a few-shot draw. weights: the best epoch's parameters and buffers. trained_parameters: the number
             that is not frozen. tests: the scores on each store's test split by its name, where there are several.
-        watched: the number of validation examples that chose the epoch; the curve's scores are of these.
+        watched: the number of validation examples that chose the epoch; the curve's scores are on these.
         threshold: the probability above which an example has a class, where it may have several.
-        delta: what a method trained of the encoder, at the best epoch. costs: what the run cost, where it trained
-            through the encoder: there it is measured on the run itself.
+        delta: what a method trained of the encoder, at the best epoch. costs: the costs of a run that trained through
+            the encoder, measured on the run itself.
         answers: what is kept of the answers on each store's test split, by the names of ``tests``; ``""`` for a single
             one.
-        others: layer_weights, largest_weight and threshold of a run's other tasks by name, and where each has examples
-            of its own their draw; the attributes above are those of the first task.
-        sampled: of tasks over stores of their own the steps of each in each epoch, by name.
+        others: layer_weights, largest_weight and threshold of a run's other tasks by name, and their draws where each
+            task has its own examples; the attributes above are those of the first task.
+        sampled: the steps of each task in each epoch, by task name, where tasks have their own stores.
     """
 
     metric: str
@@ -99,7 +99,7 @@ class StoppedRun:
 
 @dataclass(frozen=True)
 class BestEpoch:
-    """A run's best epoch: its validation score, and the decisions on the examples that it was judged by."""
+    """A run's best epoch: its validation score, and the decisions on the validation examples that chose it."""
 
     value: float
     epoch: int
@@ -113,9 +113,9 @@ class RunState:
     """A run from its start to its result.
 
     Attributes:
-        layers: positions among the stored layers that it reads. draw: its training examples. length: where nothing
-            stops it earlier. loss: mean of its last epoch. metric: the name of the score that chooses its epoch.
-            seconds, epoch_seconds: its share of what the unit took. model: set once the run has ended.
+        layers: the positions of its layers among the stored ones. draw: its training examples. length: its length if
+            nothing stops it earlier. loss: mean of its last epoch. metric: the name of the score that chooses its
+            epoch. seconds, epoch_seconds: its share of the unit's time. model: set once the run has ended.
     """
 
     spec: RunSpec
@@ -138,7 +138,7 @@ class RunState:
         return epoch % self.spec.validate_every == 0 or epoch == self.length.epochs
 
     def is_done(self, epoch: int) -> bool:
-        """Whether the run has had all of its epochs, or ``patience`` scored epochs without a better score."""
+        """Whether the run has had all of its epochs, or its best is ``patience`` epochs old when an epoch is scored."""
         if epoch >= self.length.epochs:
             return True
         if self.spec.patience is None or self.best is None or not self.is_due(epoch):
@@ -194,11 +194,13 @@ def results_of(
     evaluator: Evaluator | None,
     watch: Stopwatch,
 ) -> list[RunResult]:
-    """A result a run, group by group, by its best weights: each split is read once for all that ended together.
+    """One result per run, group by group, from its best weights. Each split is read once for all runs that ended
+    together.
 
     Args:
-        watched: the part of validation that chose the epoch, or all of it. held: the same as it is to be read, and the
-            stored layers that it holds in memory; None where it is read from the store. evaluator: of ``watched``.
+        watched: the part of validation that chose the epoch, or all of it. held: the split to read it from, and the
+            stored layers that this holds in memory, None where it is read from the store. evaluator: that of
+            ``watched``.
     """
     runs = [run for group in groups for run in group]
     for run in runs:
@@ -259,7 +261,7 @@ def results_of(
 
 
 def _settle_thresholds(run: RunState, data: TaskData, watched: TaskSplit) -> None:
-    """Choose a run's thresholds, where it has any, on all of validation; they are kept with its weights."""
+    """Choose a run's thresholds, where it has any, on all of validation, and keep them with its weights."""
     whole = data.validation
     if not len(whole) or all(threshold_of(part) is None for part in run.model.parts.values()):
         return

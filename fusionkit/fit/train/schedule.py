@@ -1,4 +1,4 @@
-"""The options of training that people expect, named and defined as in PyTorch, transformers and scikit-learn.
+"""The usual options of training, named and defined as in PyTorch, transformers and scikit-learn.
 
     rate of step t of T, W of them warm-up:   lr · t/W                            t < W
                                               lr · (1 − (t − W)/(T − W))          linear
@@ -6,8 +6,8 @@
                                               lr                                  constant
     balanced weight of class c:               n / (C · n_c)
 
-Symbols: ``t`` counts from 0, so that a warm-up begins at rate 0; ``W = ⌈warmup · T⌉``. ``n`` training labels, ``n_c``
-of class c, ``C`` classes that occur among them.
+Symbols: ``t`` counts from 0, so that a warm-up begins at rate 0; ``W = ⌈warmup · T⌉``. There are ``n`` training labels,
+``n_c`` of them of class c; ``C`` classes occur.
 Source: the schedules of transformers, ``compute_class_weight("balanced")`` of scikit-learn.
 """
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def check_options(spec: RunSpec) -> None:
-    """Refuse, as UsageError, label smoothing and class weights for a head without a cross-entropy at each row, bfloat16
-    for one that gives a number, and options of the encoder's training where it is frozen.
+    """Raise UsageError for label smoothing or class weights with a head without a cross-entropy per row, for bfloat16
+    with a head that gives a number, and for options of the encoder's training where it is frozen.
     """
     heads = each_head(spec.head)
     if spec.is_frozen:
@@ -42,7 +42,7 @@ def check_options(spec: RunSpec) -> None:
                 received=f"--method {spec.method}",
                 remedy=f"leave --{entry.flag} out, or choose another --method",
             )
-    # Of several tasks those of numbers have their steps in float32.
+    # Among several tasks, those of numbers take their steps in float32.
     if spec.compute_dtype != FLOAT32 and any(map(gives_numbers, heads)) and not spec.is_multi:
         raise UsageError(
             f"head {spec.head!r} cannot use --compute-dtype {spec.compute_dtype}: its numbers would have 8 bits",
@@ -78,7 +78,7 @@ class Length(NamedTuple):
 
 
 def length_of(spec: RunSpec, examples: int) -> Length:
-    """The length of a run that learns from so many examples, of all its tasks, where nothing stops it earlier."""
+    """The length of a run that learns from ``examples`` examples, of all its tasks, if nothing stops it earlier."""
     epoch = spec.steps_per_epoch or max(-(-examples // spec.batch_size), 1)
     steps = spec.epochs * epoch if spec.max_steps is None else spec.max_steps
     return Length(epoch, steps, -(-steps // epoch))
@@ -96,7 +96,7 @@ def rate_factor(spec: RunSpec, step: int, steps: int) -> float:
 
 
 def balanced_weights(targets: NDArray[np.generic], classes: int) -> Tensor:
-    """float32 ``[classes]`` of targets, int ``[n]``; 0 for a class that does not occur: a draw may miss one."""
+    """Balanced weights, float32 ``[classes]``, from targets, int ``[n]``; 0 for a class that the draw lacks."""
     import torch  # options are checked without it
 
     counts = np.bincount(targets, minlength=classes)

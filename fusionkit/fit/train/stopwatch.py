@@ -2,9 +2,9 @@
 
     seconds of a run = Σ seconds of its stack's work / runs of the stack  +  Σ seconds of other work · rows / all rows
 
-Symbols: a stack's work is its steps and scorings; other work is reading, above all, and is shared by the rows that each
-run reads. On a GPU a stack's seconds are those of its kernels, which run while the host goes on. Kernels of several
-streams overlap: all seconds are scaled so that they come to the time that passed.
+A stack's work is its steps and scorings. Other work is mainly reading; it is divided by the rows that each run reads.
+On a GPU a stack's seconds are those of its kernels, which run while the host goes on. Kernels of several streams
+overlap, so that stacks' seconds are scaled down where they exceed the time that passed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Stopwatch:
 
     @contextmanager
     def of(self, runs: Runs) -> Iterator[None]:
-        """A context whose time is that of a stack of these runs."""
+        """A context whose time is charged to a stack of these runs."""
         if self._device.type == "cuda":
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             start.record()
@@ -41,7 +41,7 @@ class Stopwatch:
         self._work.append((runs, time.perf_counter() - began))
 
     def read(self, rows: Mapping[Any, float]) -> dict[Any, float]:
-        """The seconds of each run since then; ``rows`` are the numbers of rows that each has read meanwhile."""
+        """The seconds of each run since the last :meth:`begin`; ``rows``: the number of rows that each read since."""
         if self._kernels:
             torch.cuda.synchronize(self._device)
             self._work += [(runs, start.elapsed_time(end) / 1e3) for runs, start, end in self._kernels]

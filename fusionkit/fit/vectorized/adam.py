@@ -17,20 +17,20 @@ from torch.optim.adam import adam
 from fusionkit.specs import RunSpec
 
 BETAS, EPS = (0.9, 0.999), 1e-8
-FUSED = ("cpu", "cuda", "mps", "xpu")  # that have the kernel
-Piece = tuple[slice, float]  # neighbours whose rates are always the same, and their decay
+FUSED = ("cpu", "cuda", "mps", "xpu")  # devices that have the kernel
+Piece = tuple[slice, float]  # neighbouring runs with the same rate at every step, and their decay
 
 
 class StackedAdam:
-    """The moments of weights ``[R, …]``, a tensor each.
+    """Adam's moments of weights ``[R, …]``, one tensor per weight.
 
     Args:
-        leaves: the weights, contiguous; :meth:`step` changes them in place. decoupled: AdamW, else Adam. pieces: all
-            runs; each piece takes its step in one call.
+        leaves: the weights, contiguous; :meth:`step` changes them in place. decoupled: AdamW, else Adam. pieces: a
+            partition of the runs; each piece takes its step in one call.
     """
 
     def __init__(self, leaves: Sequence[Tensor], decoupled: bool, pieces: Sequence[Piece]) -> None:
-        self._leaves = [leaf.detach() for leaf in leaves]  # the same memory, out of autograd's sight
+        self._leaves = [leaf.detach() for leaf in leaves]  # the same memory, without autograd
         self._means = [torch.zeros_like(leaf) for leaf in self._leaves]
         self._squares = [torch.zeros_like(leaf) for leaf in self._leaves]
         self._decoupled = decoupled
@@ -40,11 +40,11 @@ class StackedAdam:
         """One step of every run.
 
         Args:
-            gradients: ``[R, …]`` a leaf; None where the loss did not depend on it. rates: one a run; on a GPU a tensor,
-                which a recorded step reads anew each time. limits: as :func:`limits_of` gives them.
+            gradients: ``[R, …]`` per leaf; None where the loss did not depend on it. rates: one per run; on a GPU a
+                tensor, which a recorded step reads at every replay. limits: as :func:`limits_of` returns them.
         """
         with_gradient = [k for k, gradient in enumerate(gradients) if gradient is not None]
-        # The kernel reads memory in its order, whatever the strides are.
+        # The kernel ignores strides.
         found = [gradient.contiguous() for gradient in gradients if gradient is not None]
         if limits is not None:
             found = clipped(found, limits)
@@ -76,7 +76,7 @@ class StackedAdam:
 
     def _cut(self, pieces: Sequence[Piece], steps: float) -> None:
         self._pieces = list(pieces)
-        # The kernel counts up what it is given, a number a tensor.
+        # The kernel increments these step counts in place, one per tensor.
         self._counts = [
             list(torch.full((len(self._leaves),), steps, device=self._leaves[0].device)) if self._leaves else []
             for _ in pieces
@@ -84,29 +84,29 @@ class StackedAdam:
 
 
 def clipped(gradients: Sequence[Tensor], limits: Tensor) -> list[Tensor]:
-    """Each run's gradients scaled down to its norm, as ``torch.nn.utils.clip_grad_norm_`` does for one.
+    """Each run's gradients scaled down to its largest norm, as ``torch.nn.utils.clip_grad_norm_`` does for one model.
 
-    Not in place: autograd may give weights that are added up one gradient in the same memory.
+    Not in place: for weights that are added to each other, autograd may return one gradient in the same memory.
 
     Args:
-        limits: float ``[R]``; infinity cuts nothing.
+        limits: the largest norms, float ``[R]``; infinity means no clipping.
     """
     squares = torch.stack([gradient.reshape(len(gradient), -1).square().sum(1) for gradient in gradients]).sum(0)  # [R]
     factors = (limits / (squares.sqrt() + 1e-6)).clamp(max=1.0)  # [R]
-    # Of a run that cuts nothing: a norm whose square is infinite would make its gradients NaN.
+    # Without a limit the factor is 1: where the squared norm is infinite, inf / inf would make the gradients NaN.
     factors = torch.where(limits.isinf(), 1.0, factors)
     return [gradient * factors.view(-1, *[1] * (gradient.dim() - 1)) for gradient in gradients]
 
 
 def limits_of(clips: Sequence[float | None], device: torch.device) -> Tensor | None:
-    """The norms, float ``[R]``, that :func:`clipped` cuts at; None where no run has ``clip_norm``."""
+    """The largest norms, float ``[R]``, for :func:`clipped`; None where no run has ``clip_norm``."""
     if all(clip is None for clip in clips):
         return None
     return torch.tensor([float("inf") if clip is None else clip for clip in clips], device=device)
 
 
 def pieces_of(specs: Sequence[RunSpec]) -> list[Piece]:
-    """Neighbouring runs with one decay whose rates are the same at every step."""
+    """Pieces of neighbouring runs that have the same decay, and the same rate at every step."""
     alike = attrgetter("lr", "weight_decay", "schedule", "warmup", "epochs", "max_steps", "draw_ids")
     found = [[*runs] for _, runs in groupby(range(len(specs)), lambda run: alike(specs[run]))]
     return [(slice(runs[0], runs[-1] + 1), specs[runs[0]].weight_decay) for runs in found]

@@ -7,8 +7,8 @@ score moves the margin of two by 2 e at most, so b allows twice the error that w
 scored again in float32, together with all rows of their example where the scores depend on these.
 
 CPUs with bfloat16 instructions multiply two to four times as fast in it. Without it few-shot classification of SST-2
-takes 30 % more CPU time (14.3 s for 11.0, 24 runs of 50 epochs) and few-shot tagging of CoNLL-2003 37 % more (25.7 s
-for 18.6, 6 runs of 5 epochs), with the same scores.
+takes 30 % more CPU time (14.3 s instead of 11.0, 24 runs of 50 epochs) and few-shot tagging of CoNLL-2003 37 % more
+(25.7 s instead of 18.6, 6 runs of 5 epochs), with the same scores.
 
 Measured on MiniLM's states of SST-2 and CoNLL-2003: 0 to 4 % of the rows are not sure; of 4.7 million decisions in
 bfloat16, 952 differed from float32's, and all 952 were on rows that are not sure. Scores of earlier epochs cannot be
@@ -32,17 +32,17 @@ from fusionkit.fit.vectorized.folding import Weights
 from fusionkit.fit.vectorized.stack import Stacked
 
 SAMPLE_ROWS = 64
-EVERY = 8  # batches; the sample is of each eighth one
+EVERY = 8  # every eighth batch is sampled
 MARGIN = 4.0
 LEAST_ROWS = 8 * SAMPLE_ROWS  # below that the sample would be most of the work
 GPU_LEAST_ROWS = 4096  # below that the float32 of a GPU is as fast
-GPU_SAMPLE_ROWS = 512  # of a block
+GPU_SAMPLE_ROWS = 512  # per block
 AGAIN = 8  # an eighth of a block's rows is scored again: 0 to 4 % are not sure
 UNSURE = -1
 
 
 def decider_of(stack: object, rows: int, all_are_read: bool) -> Callable[[Batch, Tensor], Tensor] | None:
-    """The function that decides the batches of a split of so many rows, from a batch and its states in bfloat16. None
+    """The function that decides the batches of a split of ``rows`` rows, from a batch and its states in bfloat16. None
     where a row is not decided by its own best score, or where the rows of an example cannot be scored again together.
     """
     if not isinstance(stack, Stacked) or not stack.by_row:
@@ -54,7 +54,7 @@ def decider_of(stack: object, rows: int, all_are_read: bool) -> Callable[[Batch,
 
 
 class CpuDecider:
-    """The decisions of a stack on the batches of one split of so many rows, while its weights stay as they are."""
+    """Decides the batches of one split of ``rows`` rows by a stack; the stack's weights must not change meanwhile."""
 
     def __init__(self, stack: Stacked, rows: int = 0) -> None:
         self._stack, self._rows = stack, rows
@@ -63,7 +63,7 @@ class CpuDecider:
         self._batches, self._error = 0, torch.zeros(())
 
     def decide(self, batch: Batch, narrow: Tensor) -> Tensor:
-        """The best class of each row by every run, int64 ``[R, n]``, as float32 has it; ``narrow`` is bfloat16."""
+        """Each run's best class per row, int64 ``[R, n]``, as in float32; ``narrow``: the states in bfloat16."""
         if self._weights is None:
             self._weights = self._stack.scoring_weights(batch, self._rows)
             self._cast = in_bfloat16(self._weights)
@@ -86,7 +86,7 @@ class CpuDecider:
 
 
 def decide_on_gpu(stack: Stacked, batch: Batch, narrow: Tensor) -> Tensor:
-    """Like :meth:`CpuDecider.decide`: by :func:`decide_most`, and all in float32 where that leaves a row unsure."""
+    """Like :meth:`CpuDecider.decide`, by :func:`decide_most`; where that leaves a row unsure, all in float32."""
     found = stack.recorded("decide in bfloat16", [batch], lambda: decide_most(stack, batch, narrow))
     return stack.decide(batch) if bool((found == UNSURE).any()) else found
 
@@ -94,7 +94,7 @@ def decide_on_gpu(stack: Stacked, batch: Batch, narrow: Tensor) -> Tensor:
 def decide_most(stack: Stacked, batch: Batch, narrow: Tensor) -> Tensor:
     """Like :meth:`CpuDecider.decide`, but :data:`UNSURE` where more rows were unsure than could be scored again.
 
-    The work has one shape, whatever the numbers are: a GPU can record it.
+    The shapes do not depend on the numbers, so that a GPU can record the work.
     """
     weights, states, rows = stack.scoring_weights(batch), batch.states, len(batch.states)
     scores = stack.scores(in_bfloat16(weights), [replace(batch, states=narrow)]).float()
@@ -110,29 +110,29 @@ def decide_most(stack: Stacked, batch: Batch, narrow: Tensor) -> Tensor:
 
 
 def in_bfloat16(weights: Weights) -> Weights:
-    """The same weights in bfloat16; whole numbers as they are."""
+    """The same weights in bfloat16; integers stay as they are."""
     return {name: each.bfloat16() if each.is_floating_point() else each for name, each in weights.items()}
 
 
 def largest_errors(exact: Tensor, scores: Tensor) -> Tensor:
-    """The largest error of a score of each run, ``[R]``, of scores ``[R, n, classes]``."""
+    """Each run's largest error of a score, ``[R]``, from scores ``[R, n, classes]``."""
     return (exact - scores).abs().amax((1, 2))
 
 
 def margins(scores: Tensor) -> Tensor:
-    """The best score less the second best, ``[R, n]``, of scores ``[R, n, classes]``."""
+    """The best score minus the second best, ``[R, n]``, from scores ``[R, n, classes]``."""
     best = scores.topk(2, -1).values
     return best[..., 0] - best[..., 1]
 
 
 def _rows(batch: Batch, rows: Tensor) -> tuple[Tensor, Batch]:
-    """Some rows, as examples of their own."""
+    """Some rows, and a batch in which each is one example."""
     offsets = torch.arange(len(rows) + 1)
     return rows, Batch(batch.states[rows], offsets, batch.targets[:0], None, offsets)
 
 
 def _whole_examples(batch: Batch, rows: Tensor) -> tuple[Tensor, Batch]:
-    """All rows of the examples that some rows belong to, and these examples."""
+    """All rows of the examples that some rows belong to, and a batch of these examples."""
     lengths = batch.offsets.diff()
     chosen = torch.zeros(len(lengths), dtype=torch.bool)
     chosen[torch.searchsorted(batch.offsets, rows, right=True) - 1] = True

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from fusionkit.dataset.batch import SharedBuffer
 
-Recorded = tuple[torch.cuda.CUDAGraph, Tensor]  # and where the result lies
+Recorded = tuple[torch.cuda.CUDAGraph, Tensor]  # and its result
 
 
 @cache
 def _common(device: torch.device) -> torch.cuda.Stream:
-    """The stream for recording work that is not replayed beside other work: the default stream cannot record."""
+    """The stream on which work that runs alone is recorded, because the default stream cannot record."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -40,8 +40,8 @@ class CudaGraphs:
     def __init__(self, device: torch.device, generators: Sequence[torch.Generator]) -> None:
         self._device, self._generators = device, list(generators)
         self._kept: WeakKeyDictionary[SharedBuffer, dict[str, Recorded | None]] = WeakKeyDictionary()
-        # Of each stream the memory that its recordings share, one after the other, and the first of them: a pool is
-        # gone with the last.
+        # The first graph of each stream. The stream's recordings share its memory pool, as they run one after another;
+        # a pool is freed with its last graph.
         self._pools: dict[torch.cuda.Stream, torch.cuda.CUDAGraph] = {}
         self.recorded = 0
 
@@ -72,8 +72,8 @@ class CudaGraphs:
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
             graph.register_generator_state(generator)
-        # Products of all that was recorded on one stream share a scratch memory, and so does what has one pool: work
-        # that is replayed beside other work is recorded on its own stream, in a pool of its own.
+        # Products that were recorded on one stream share scratch memory, and graphs of one pool share memory. So work
+        # that is replayed beside other work is recorded on its own stream, in its own pool.
         stream = torch.cuda.current_stream(self._device)
         if stream == torch.cuda.default_stream(self._device):
             stream = _common(self._device)
@@ -90,7 +90,7 @@ class CudaGraphs:
             except RuntimeError:
                 if not short:
                     raise
-        if short:  # to end a recording that broke off is an error too, and would hide what broke it
+        if short:  # ending a failed recording raises an error too, which would hide the first
             with contextlib.suppress(RuntimeError):
                 graph.reset()
             raise torch.OutOfMemoryError("memory ran out while a step was recorded")

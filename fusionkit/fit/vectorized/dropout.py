@@ -2,8 +2,8 @@
 
     y = x ⊙ m / (1 − p),   m ~ Bernoulli(1 − p)
 
-Under ``torch.func.vmap`` the plain module would draw from one stream for all runs. Here a run's mask is the next of its
-own generator, in the shape that the run alone would have.
+Under ``torch.func.vmap`` the plain module would draw from one generator for all runs. Here a run's mask is the next
+draw of its own generator, in the shape that the run alone would have.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 class RunDropout(nn.Module):
-    """``nn.Dropout`` for a stack of runs, with a generator a run that all dropouts of the stack share.
+    """``nn.Dropout`` for a stack of runs. All dropouts of the stack share one generator per run.
 
     Attributes:
         run: the number of the run, 0 … R − 1; it is stacked with the weights, so that vmap gives each run its own.
@@ -71,12 +71,12 @@ def _draw(source: RunDropout, run: int, shape: Sequence[int], like: Tensor) -> T
 
 
 def generator_of(seed: int, device: torch.device) -> torch.Generator:
-    """A run's generator on the device of its masks: a GPU's draws other numbers than a CPU's."""
+    """A run's generator, on the device of its masks: a GPU's generator draws other numbers than a CPU's."""
     return torch.Generator(device if device.type == "cuda" else "cpu").manual_seed(seed)
 
 
 def with_run_dropout(module: nn.Module, generators: Sequence[torch.Generator]) -> None:
-    """Put :class:`RunDropout` in the place of every ``nn.Dropout`` below a module."""
+    """Replace every ``nn.Dropout`` below a module by :class:`RunDropout`."""
     for name, child in module.named_children():
         if isinstance(child, nn.Dropout):
             setattr(module, name, RunDropout(child.p, generators))

@@ -2,17 +2,18 @@
 
     U_r (P_r x_n + p_r) + u_r  =  (U_r P_r) x_n + (U_r p_r + u_r)
 
-Symbols: r a run, n a row; x the states of all layers side by side, ``a`` numbers; P and p the fusion's map to ``m`` of
-them (``concat`` has one, ``concat-affine`` one a layer: their matrices side by side, the sum of their biases); U and u
-the head's map to ``k``.
+Symbols: r a run, n a row; x the states of all layers side by side, ``a`` numbers; P and p the fusion's map to ``m``
+numbers (``concat`` has one, ``concat-affine`` one per layer: their matrices side by side, the sum of their biases); U
+and u the head's map to ``k`` numbers.
 
-``U P`` is made once for all rows that the same weights read. It pays where that takes fewer multiplications:
+``U P`` is computed once for all rows that are read with the same weights. Folding pays where it takes fewer
+multiplications:
 
-    n rows to be scored      n a k + a m k      beside   n a m + n m k
-    n rows to learn from     2 n a k + 3 a m k  beside   2 n a m + 3 n m k
+    n rows to be scored      n a k + a m k      instead of   n a m + n m k
+    n rows to learn from     2 n a k + 3 a m k  instead of   2 n a m + 3 n m k
 
-the latter with the gradients of both matrices and of what lies between. A tagger that is one linear map over
-``concat-affine`` of MiniLM takes 21,000 multiplications a row in the place of 888,000.
+The second line includes the gradients of both matrices and of the values between them. A tagger that is one linear map
+over ``concat-affine`` of MiniLM takes 21,000 multiplications per row instead of 888,000.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from fusionkit.fusions.concat_affine import ConcatAffine
 
 Weights = Mapping[str, Tensor]
 LINEAR = (Concat, ConcatAffine)
-FEW = 4  # times fewer numbers than the fusion's: a tagger's few tags, not another layer of the same width
+FEW = 4  # times fewer outputs than the fusion has: a tagger's few tags, not another layer of the same width
 FUSION, SCORE = "fusion.", "head.score."
 
 
 @dataclass(frozen=True)
 class Folding:
-    """The way in which the weights of stacked runs are folded.
+    """How the weights of stacked runs are folded.
 
     Attributes:
-        maps: the fusion's, by the names that its weights begin with, in the order of the layers. first: the head's, by
-            its name in the chain. steps: whether they can be folded while runs learn: no dropout acts between them,
-            and both are learned.
+        maps: the prefixes of the weight names of the fusion's maps, in the order of the layers. first: the prefix of
+            the head's map in its chain. steps: whether folding is possible in training steps: no dropout acts between
+            the maps, and both are learned.
     """
 
     inputs: int
@@ -56,9 +57,9 @@ class Folding:
 
     @classmethod
     def of(cls, model: FusedModel) -> Self | None:
-        """None unless fusion and head are linear maps with nothing between but dropout: no pool, no comparison."""
+        """None unless fusion and head are linear maps with only dropout between them: no pool, no comparison."""
         fusion = model.fusion
-        # Not what inherits from them: it may do more.
+        # A subclass may do more.
         if type(fusion) not in LINEAR or model.pool in ("mean", "max") or model.compares:
             return None
         assert isinstance(fusion, nn.Module)
@@ -78,7 +79,7 @@ class Folding:
         return cls(inputs, fusion.width, first.out_features, tuple(maps), name, learned and not any(dropped))
 
     def saves(self, rows: float, *, learns: bool) -> float:
-        """The number of multiplications that folding saves over so many rows; at least 0."""
+        """The number of multiplications that folding saves over ``rows`` rows; at least 0."""
         if learns and not self.steps:
             return 0.0
         to_inputs, to_outputs = (2, 3) if learns else (1, 1)
@@ -88,7 +89,7 @@ class Folding:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the folded product over many rows is small."""
+        """Whether the head's map has so few outputs that the folded product over many rows is small."""
         return FEW * self.outputs <= self.between
 
     def folded(self, weights: Weights) -> dict[str, Tensor]:
@@ -106,5 +107,5 @@ class Folding:
 
 
 def part_weights(prefix: str, weights: Weights) -> dict[str, Tensor]:
-    """A part's weights by their names in it."""
+    """The weights of a part, with ``prefix`` removed from their names."""
     return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}

@@ -4,11 +4,12 @@
     attention       h_rn = Σ_j α_rnj z_nj         α_rn = softmax_j(q_r · z_nj / τ)
     element-wise    h_rn = Σ_j M_rj ⊙ z_nj        M_r = softmax_j(W_r), with softmax=no W_r
     concat          h_rn = P_r [z_n1; …; z_nL] + b_r
-    dwatt           as its own file has it, with r at every weight
+    dwatt           the formula of its own file, with an r on every weight
 
-Symbols: r a run, n a row, j a layer; the rest as in the fusion's own file. All runs read the states together: under
-vmap the same sums are one small product a run, or a copy of the states a run. ``benchmarks/stacking.py`` has the
-figures. Mixes are a hundredth of what the head multiplies, in small products: autocast leaves them alone.
+Symbols: r a run, n a row, j a layer; the rest as in the fusion's own file. One product reads the states for all runs.
+Under vmap the same sums would be one small product per run, or a copy of the states per run. ``benchmarks/stacking.py``
+has the figures. Mixes take about a hundredth of the head's multiplications, in small products, so autocast is off for
+them.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ from fusionkit.fusions.linear import Linear
 Weights = Mapping[str, Tensor]
 StackedFusion = Callable[[Fusion, Weights, Tensor, int], Tensor]
 
-SUMMED_BYTES = 12 << 20  # einsum takes up to 7 times as long as sums below it, and half as long at 34 MiB
-BETWEEN_BYTES = 32 << 20  # at 49 MiB dwatt took 1.3 times as long as by vmap, at 27 MiB 0.97 to 1.03 times
+SUMMED_BYTES = 12 << 20  # below it einsum takes up to 7 times as long as sums; at 34 MiB half as long
+BETWEEN_BYTES = 32 << 20  # at 49 MiB this form of dwatt took 1.3 times as long as vmap, at 27 MiB 0.97 to 1.03
 
 
 def stacked_fusion(fusion: Fusion) -> StackedFusion | None:
     """The batched form of a fusion; None where vmap stacks it.
 
-    It takes the module for its options, the runs' weights by name ``[R, …]``, states ``[S, n, layers, hidden]`` of S
-    data seeds, and how many runs K = R / S each of them has; it gives ``[S, K, n, hidden]``.
+    The form takes the module (for its options), the runs' weights ``[R, …]`` by name, states
+    ``[S, n, layers, hidden]`` of S data seeds, and the number of runs per data seed, K = R / S. It returns
+    ``[S, K, n, hidden]``.
     """
     if isinstance(fusion, Linear) and fusion.norm != "none":
         return None
@@ -48,12 +50,12 @@ def stacked_fusion(fusion: Fusion) -> StackedFusion | None:
 
 
 def spreads(fusion: Fusion, states: Tensor, runs: int) -> bool:
-    """Whether the states a layer and run between the products of a form would leave a CPU's cache."""
+    """Whether a form's intermediate states, one set per layer and run, would not fit into a CPU's cache."""
     return isinstance(fusion, DWAtt) and states.device.type == "cpu" and runs * states.nbytes > BETWEEN_BYTES
 
 
 def fuse_linear(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
-    """One mix a run for all rows."""
+    """One mix per run, for all rows."""
     mix = weights["weight"].softmax(-1)  # [R, layers]
     if "gamma" in weights:
         mix = weights["gamma"].unsqueeze(1) * mix
@@ -64,13 +66,14 @@ def fuse_linear(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> 
 
 
 def fuse_attention(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
-    """A mix a run and row."""
+    """One mix per run and row."""
     assert isinstance(fusion, Attention)
     query = weights["query"].reshape(len(states), each, -1)  # [S, K, hidden]
     flat = states.flatten(1, 2)
     with exactly(states.device):
-        # With the query first, its gradient is a product with the states' rows; with their columns it took a fifth of a
-        # step. Without gradients few queries are up to twice as fast behind the states.
+        # With gradients the query is the left factor: its gradient is then a product with the rows of the states. As a
+        # product with their columns it took a fifth of a step. Without gradients, few queries are up to twice as fast
+        # as the right factor.
         scores = (query @ flat.mT).mT if torch.is_grad_enabled() else flat @ query.mT  # [S, n · layers, K]
         alpha = (scores / fusion.temperature).reshape(*states.shape[:3], each).softmax(2)  # [S, n, layers, K]
         fused = alpha.mT @ states  # [S, n, K, hidden]
@@ -78,7 +81,7 @@ def fuse_attention(fusion: Fusion, weights: Weights, states: Tensor, each: int) 
 
 
 def fuse_element_wise(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
-    """A mix a run and number of the state."""
+    """One mix per run and hidden dimension."""
     assert isinstance(fusion, ElementWise)
     mix = weights["weight"].softmax(1) if fusion.softmax else weights["weight"]
     mix = mix.reshape(-1, each, *mix.shape[1:])  # [S, K, layers, hidden]
@@ -103,7 +106,7 @@ def fuse_concat(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> 
 
 
 def fuse_dwatt(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
-    """The bottlenecks of all layers, and the query's as one more, side by side between their products."""
+    """Between the products, the bottlenecks of all layers and of the query are stacked in one tensor."""
     assert isinstance(fusion, DWAtt)
     rows = [state.squeeze(0) if len(state) == 1 else state.repeat_interleave(each, 0) for state in states.unbind(2)]
     last, layers = rows[-1], range(len(rows))

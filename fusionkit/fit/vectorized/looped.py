@@ -1,4 +1,4 @@
-"""Runs that take each step together and are not stacked: one model after another over the same minibatch."""
+"""Runs that take each step together but are not stacked: one model after another over the same minibatch."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class LoopedRuns:
         for run, (spec, model, learned, rate) in enumerate(
             zip(self.specs, self._models, self._learned, rates, strict=True)
         ):
-            if rate is None:  # its buffers, a batch norm's, must not go on either
+            if rate is None:  # the run is done: its buffers, like a batch norm's, must not change either
                 losses.append(torch.zeros((), device=self.device))
                 continue
-            if not model.training:  # it goes through all modules
+            if not model.training:  # the call visits all modules
                 model.train()
             with self._dropout_of(run), products_in(spec.compute_dtype, self.device, stacked=False):
                 loss = model.loss(of_seed[spec.data_seed])

@@ -1,7 +1,7 @@
-"""Whether a user's own fusion or head can be stacked: it is tried on a few rows, because its code does not show it.
+"""Whether a user's own fusion or head can be stacked. Its code does not show that, so it is tried on a few rows.
 
-Two of them with other weights go through ``torch.func.vmap`` and one after another. Where vmap raises an error, or
-gives other numbers, runs are trained one after another over the same minibatch: the same weights, in more time.
+Two copies with different weights are computed by ``torch.func.vmap`` and one after another. Where vmap raises an error
+or gives other numbers, runs are trained one after another over the same minibatch, to the same weights in more time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.specs import ONE_TOKEN
 
-LENGTHS = (2, 1, 3, 2)  # rows of each sequence that is tried: an even number of sequences
+LENGTHS = (2, 1, 3, 2)  # rows of each tried sequence; an even number of sequences, as models of pairs need
 CLOSE = 1e-4
 OURS = ("fusionkit.", "torch.")
 _tried: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
@@ -27,7 +27,7 @@ def can_stack_own(model: FusedModel) -> bool:
     if all(type(module).__module__.startswith(OURS) for module in model.modules()):
         return True
     if model not in _tried:
-        # A weight with two names: a stack would make two of it.
+        # A stack would make two weights of one with two names.
         tied = len(list(model.named_parameters(remove_duplicate=False))) != len(list(model.parameters()))
         _tried[model] = not tied and _stacks(model)
     return _tried[model]
@@ -42,7 +42,7 @@ def _stacks(model: FusedModel) -> bool:
                 each.train()
                 for module in each.modules():
                     if isinstance(module, nn.Dropout):
-                        module.eval()  # a stack has its own in the place of these
+                        module.eval()  # a stack replaces these by its own
                 for weights in each.parameters():
                     weights.copy_(0.3 * torch.randn(weights.shape, generator=generator))
         states = torch.randn(sum(LENGTHS), model.layers, model.hidden, generator=generator)
@@ -52,12 +52,12 @@ def _stacks(model: FusedModel) -> bool:
         together = vmap(lambda *own: functional_call(asked[0], own, (states, offsets)))(learned, buffers)
         before = [buffer.clone() for buffer in pair[0].buffers()]
         alone = zip(*(each(states, offsets) for each in asked), strict=True)
-        # A run that has made its steps waits for the others of a stack, and would go on counting minibatches.
+        # Buffers must not change: a run that has made all of its steps stays in the stack, and would count on.
         return all(map(torch.equal, before, pair[0].buffers())) and all(
             torch.allclose(found, torch.stack(expected), rtol=CLOSE, atol=CLOSE)
             for found, expected in zip(together, alone, strict=True)
         )
-    except Exception:  # vmap's, of whatever kind
+    except Exception:  # vmap raises errors of many types
         return False
 
 

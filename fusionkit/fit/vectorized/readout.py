@@ -1,4 +1,4 @@
-"""Scores of many runs at once, where a head's scores are a chain of linear layers, ReLU and dropout, and their losses.
+"""Scores and losses of many runs at once, for heads whose scores are a chain of linear layers, ReLU and dropout.
 
     x_r,k+1 = f_k(x_r,k W_rkᵀ + b_rk)
     L_r     = Σ_n l_rn / Σ_n w_y(n)        l_rn the n-th row's cross-entropy as PyTorch has it, weighted and smoothed
@@ -24,13 +24,13 @@ from fusionkit.heads.crf import Crf
 from fusionkit.heads.regressor import Regressor
 from fusionkit.heads.softmax import Softmax
 
-Step = tuple[str, nn.Module]  # with the name that its weights begin with
+Step = tuple[str, nn.Module]  # the prefix of its weights' names, and the module
 MANY_ROWS = 256
-LARGE = 1 << 14  # numbers of a matrix from which on a product is worth a call of its own
+LARGE = 1 << 14  # a matrix of at least so many numbers is worth one call per run
 
 
 def chain_of(score: nn.Module) -> list[Step] | None:
-    """The steps of a chain; None for any other module. A plain dropout is one of a model that is not stacked."""
+    """The steps of a chain; None for any other module. ``nn.Dropout`` occurs in a model that is not stacked."""
     steps = [("", score)]
     if type(score) is nn.Sequential:
         steps = [(f"{name}.", step) for name, step in score.named_children()]
@@ -52,7 +52,7 @@ def chained(steps: Sequence[Step], weights: Mapping[str, Tensor], rows: Tensor) 
     """
     first, *more = (weights[f"{name}weight"] for name, step in steps if isinstance(step, nn.Linear))
     runs = len(first)
-    cached = rows.device.type == "cpu" and len(more) > 0  # one layer has nothing behind it that could leave the cache
+    cached = rows.device.type == "cpu" and len(more) > 0  # one layer has no values between layers
     large = runs > 1 and rows.shape[-2] >= MANY_ROWS and first[0].numel() >= LARGE
     if cached and large and not torch.is_grad_enabled():
         one_by_one = [
@@ -80,13 +80,13 @@ def chained(steps: Sequence[Step], weights: Mapping[str, Tensor], rows: Tensor) 
 def cross_entropies(head: Softmax, scores: Tensor, targets: Tensor) -> Tensor:
     """The loss of :meth:`Softmax.loss` for each run, float ``[R]``.
 
-    Under ``torch.func.vmap`` PyTorch decomposes this loss in Python, for which it imports SymPy: half a second in each
+    Under ``torch.func.vmap`` PyTorch would decompose this loss in Python and import SymPy for it: half a second per
     process.
 
     Args:
         head: the head, with the class weights and the smoothing of all runs. scores: ``[R, n, classes]``. targets:
-            int64 ``[n]``, the same for all runs, or ``[R, n]``; :data:`~fusionkit.dataset.batch.FILLING` counts for
-            nothing.
+            int64 ``[n]``, the same for all runs, or ``[R, n]``; rows with :data:`~fusionkit.dataset.batch.FILLING`
+            are left out.
     """
     if not scores.shape[1]:
         return scores.flatten(1).sum(1)

@@ -1,15 +1,15 @@
-"""A linear map of its own for every run: ``y_r = x_r W_rᵀ + b_r``.
+"""One linear map per run: ``y_r = x_r W_rᵀ + b_r``.
 
-Symbols: r a run. One batched product; where all runs read the same rows, one plain product with their matrices one
-below the other. Gradients come in the layout of the weights, as the optimizer reads them: those that autograd makes of
-a batched product must be transposed, a pass over memory that costs more than the product.
+Symbols: r a run. It is one batched product; where all runs read the same rows, one plain product with their matrices
+one below the other. Gradients come in the layout of the weights, as the optimizer reads them. Autograd's gradients of a
+batched product would have to be transposed, a pass over memory that costs more than the product.
 
-Under autocast the products are in its precision, of rows filled up with zeros to a multiple of :data:`ROWS`: kernels
-for narrow products are made for one shape each, and minibatches of words differ in shape. Made anew in each step they
-took 43 % of a step of ``extra-layers:1``.
+Under autocast the products are in its precision, and rows are padded with zeros to a multiple of :data:`ROWS`. A kernel
+for products of low precision is made for one shape, and minibatches of words differ in shape: making kernels took 43 %
+of a step of ``extra-layers:1``.
 
-On a CPU without bfloat16 instructions factors are rounded to bfloat16 and multiplied in float32, which gives the same
-numbers but for the order of the sums: a step by oneDNN's own emulation took ten times as long.
+On a CPU without bfloat16 instructions factors are rounded to bfloat16 and multiplied in float32. That gives the same
+numbers but for the order of the sums; a step by oneDNN's own emulation took ten times as long.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS = 32
 
 
 def products(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """All runs' maps ``[R, n, h]``, in autocast's precision where that is on.
+    """The outputs of all runs' maps, ``[R, n, h]``, in autocast's precision where that is on.
 
     Args:
         x: ``[n, w]``, the same for all runs, or ``[R, n, w]``. weight: ``[R, h, w]``. bias: ``[R, h]``.
@@ -63,7 +63,7 @@ class _Products(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             if x.dim() == 3:
                 to_weight = given.mT @ x  # [R, h, w]
-            else:  # one product for all runs: one a run takes a third longer where h is small
+            else:  # one product for all runs: one per run takes a third longer where h is small
                 flat = given.transpose(0, 1).reshape(len(x), weight.shape[0] * weight.shape[1])  # [n, R · h]
                 to_weight = (flat.mT @ x).unflatten(0, weight.shape[:2])
             to_weight = to_weight.to(dtype)
@@ -78,12 +78,12 @@ def _mapped(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _is_slow(factor: Tensor) -> bool:
-    """Whether products of such numbers are slower than of wider ones."""
+    """Whether products of factors of this type, on this device, are slower than in float32."""
     return factor.dtype == torch.bfloat16 and factor.device.type == "cpu" and not has_bfloat16()
 
 
 def _filled(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """``[…, n, w]`` in another precision, with rows of zeros behind up to a multiple of :data:`ROWS`."""
+    """``[…, n, w]`` in another precision, padded at the end with rows of zeros to a multiple of :data:`ROWS`."""
     count = rows.shape[-2]
     found = rows.new_empty(*rows.shape[:-2], -(-count // ROWS) * ROWS, rows.shape[-1], dtype=dtype)
     found[..., :count, :] = rows
@@ -134,7 +134,7 @@ class _Linear(torch.autograd.Function):
 
 
 def with_run_linear(module: nn.Module, *, stacked: bool) -> None:
-    """Put :class:`RunLinear` in the place of every ``nn.Linear`` with a bias below a module."""
+    """Replace every ``nn.Linear`` with a bias below a module by :class:`RunLinear`."""
     for name, child in module.named_children():
         if type(child) is nn.Linear and child.bias is not None:
             setattr(module, name, RunLinear(child, stacked))

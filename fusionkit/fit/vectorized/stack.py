@@ -52,9 +52,9 @@ def can_stack(model: Model) -> bool:
 
 
 def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
-    """The runs as a stack; one after another where they cannot be stacked, or where a run alone gains nothing by it."""
+    """The runs as a stack; as :class:`LoopedRuns` where they cannot be stacked or one run gains nothing by it."""
     single = [model for model in models if isinstance(model, FusedModel)]
-    # A stack's products have few shapes, whose kernels are kept; on a GPU a stack's steps are recorded.
+    # What one run gains: a stack's products have few shapes, so that kernels are reused; a GPU records its steps.
     pays = len(models) > 1 or specs[0].compute_dtype != FLOAT32 or home_of(models[0]).type == "cuda"
     folding = Folding.of(single[0]) if single else None
     pays = pays or (folding is not None and folding.is_narrow)
@@ -64,7 +64,7 @@ def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
 
 
 class Stacked:
-    """Models as one; several data seeds in one stack must have minibatches of the same shape.
+    """Several models as one. The data seeds of a stack must have minibatches of the same shape.
 
     Attributes:
         specs: the runs, in the order of every axis R; runs of one data seed are neighbours.
@@ -86,22 +86,23 @@ class Stacked:
         head = self._base.head
         self._head = _HeadCalls(head)
         self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of_head(head)
-        # A GPU's recordings would fold anew in every block, and its products are not what it waits for.
+        # Not on a GPU: its recordings would fold again in every block, and products do not limit its speed.
         self._folding = Folding.of(self._base) if self.device.type == "cpu" else None
         with_run_linear(self._base, stacked=True)
         self._base.train()
         decides = type(head) is Softmax and not getattr(head.score, "across_rows", False) and self._base.sides == 1
         self.by_row = decides and self._base.pool in (None, *ONE_TOKEN)
         self.whole_examples = sees_examples(specs[0].fusion)
-        # Their loss, weighted and smoothed, is of as many rows as have a target: a number that is waited for.
+        # A loss that is both weighted and smoothed runs over the rows that have a target: the host waits for their
+        # number, which a recording cannot do.
         waits = specs[0].class_weights != "none" and specs[0].label_smoothing > 0
-        self._told = takes_longest(specs[0].fusion)  # how long the longest example is
+        self._told = takes_longest(specs[0].fusion)  # whether the fusion takes the longest example's length
         self._records = decides and (self._told or not self.whole_examples) and not waits
         self._adam = StackedAdam(self._trainable(), specs[0].optimizer == "adamw", pieces_of(specs))
         self._reset()
 
     def _reset(self) -> None:
-        """Make again what depends on the set of runs or on the memory of their weights."""
+        """Rebuild what depends on the set of runs or on the memory of their weights."""
         self._folded: dict[str, Tensor] | None = None
         self._limits = limits_of([spec.clip_norm for spec in self.specs], self.device)
         self._graphs: CudaGraphs | None = None
@@ -114,11 +115,11 @@ class Stacked:
         """A training step of every run.
 
         Args:
-            batches: a minibatch a data seed. rates: one a run; None for a run that has made all of its steps, whose
-                weights stay as they are.
+            batches: one minibatch per data seed. rates: one per run; None for a run that has made all of its steps,
+                whose weights stay as they are.
 
         Returns:
-            the losses before the step, ``[R]``; for a run that has made all of its steps any number.
+            the losses before the step, ``[R]``; an arbitrary number for a run that has made all of its steps.
         """
         given = [rate or 0.0 for rate in rates]
         self._folded = None  # the weights change
@@ -130,7 +131,9 @@ class Stacked:
         return self.recorded("loss", batches, lambda: self._train_step(batches, on_device))
 
     def recorded(self, name: str, batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
-        """Work on these minibatches; a GPU records and replays it where it waits for no number and memory lasts."""
+        """Do work on these minibatches. A GPU records and replays it where the host need not wait for a number, and
+        where the minibatches lie in a reused buffer.
+        """
         first = batches[0]
         if self._graphs is None or not self._records or first.place is None:
             return work()
@@ -158,30 +161,32 @@ class Stacked:
             rows: the number of rows that are decided before the next step, this batch included.
 
         Returns:
-            to be read before the next call: on a GPU the next one of this batch writes to the same memory.
+            a tensor to read before the next call: on a GPU the next call with this batch writes to the same memory.
         """
         weights = self.scoring_weights(batch, rows)
         return self.recorded("decide", [batch], lambda: self._call(weights, [batch], "decide"))
 
     @torch.inference_mode()
     def scores(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int] = ()) -> Tensor:
-        """The scores ``[R, n, classes]`` that some weights give; ``counts`` runs read each batch."""
+        """The scores ``[R, n, classes]`` of given weights; ``counts`` are the numbers of runs that read each batch."""
         return self._call(weights, batches, "score", counts)
 
     @torch.inference_mode()
     def scoring_weights(self, batch: Batch, rows: int = 0) -> Weights:
-        """All runs' weights as they are until the next step, folded where that pays for so many rows."""
+        """All runs' weights as they are until the next step, folded where that pays for ``rows`` rows."""
         weights = self._weights()
         if self._folding and batch.read is None and self._folding.saves(rows, learns=False):
             self._folded = weights = self._folded or self._folding.folded(weights)
         return weights
 
     def weights(self, run: int) -> dict[str, Tensor]:
-        """A run's weights as they are now, copied, by the names that its model has for them."""
+        """A copy of a run's weights as they are now, by their names in its model."""
         return {name: leaf.detach()[run].clone() for name, leaf in self._leaves.items()}
 
     def model(self, run: int) -> Model:
-        """A run's model with its weights as they are now; a later step may change it, unless the run is not kept."""
+        """A run's model with its weights as they are now. Here it is a copy; that of :class:`LoopedRuns` changes with
+        later steps while the run is kept.
+        """
         model = copy.deepcopy(self._plain)
         model.load_state_dict(self.weights(run))
         return model
@@ -190,7 +195,7 @@ class Stacked:
         """Keep only these runs, in this order."""
         at = torch.tensor(list(runs), dtype=torch.int64, device=self.device)
         self.specs = [self.specs[run] for run in runs]
-        self._generators[:] = [self._generators[run] for run in runs]  # the dropouts hold this very list
+        self._generators[:] = [self._generators[run] for run in runs]  # in place: the dropouts hold this list
         self._leaves = {name: leaf.detach()[at] for name, leaf in self._leaves.items()}
         self._adam.keep(self._trainable(), at, pieces_of(self.specs))
         self._reset()
@@ -205,7 +210,7 @@ class Stacked:
         return [self._leaves[name].requires_grad_() for name in self._learned]
 
     def _weights(self) -> dict[str, Tensor]:
-        """Everything that differs from run to run, by its name in the model; the runs' numbers are the CPU's."""
+        """Everything that differs from run to run, by its name in the model; the run numbers are on the CPU."""
         numbers = torch.arange(len(self.specs))
         return self._leaves | {name: numbers for name, _ in self._base.named_buffers() if name.endswith(".run")}
 
@@ -213,10 +218,10 @@ class Stacked:
         """Losses ``[R]``, scores ``[R, n, classes]`` or decisions ``[R, n]``.
 
         Args:
-            counts: the number of runs that read each batch; without it those of its data seed, or all.
+            counts: the number of runs that read each batch; by default those of its data seed, or all for one batch.
         """
         first, model = batches[0], self._base
-        if model.training is not (wanted == "loss"):  # it goes through all modules
+        if model.training is not (wanted == "loss"):  # the call visits all modules
             model.train(wanted == "loss")
         counts = counts or (self._counts if len(batches) > 1 else [len(next(iter(weights.values())))])
         fused, offsets = self._fused(weights, batches, counts), first.offsets
@@ -235,15 +240,15 @@ class Stacked:
             return scores
         targets, dim = _per_run([batch.targets for batch in batches], counts)
         with exactly(scores.device):
-            if wanted == "loss" and type(model.head) is Softmax:  # what inherits from it may do more
+            if wanted == "loss" and type(model.head) is Softmax:  # a subclass may do more
                 return cross_entropies(model.head, widened(scores), targets)
             return self._ask(wanted, head, first.read_offsets, (widened(scores), targets), (0, dim))
 
     def _fused(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
-        """``[rows, width]`` where it is the same for all runs, else ``[R, rows, width]``."""
+        """The fused rows: ``[rows, width]`` where they are the same for all runs, else ``[R, rows, width]``."""
         fusion, states, offsets = self._base.fusion, batches[0].states, batches[0].offsets
         own = part_weights(FUSION, weights)
-        if not own:  # folded into the head, or a fusion without weights: nothing tells the runs apart
+        if not own:  # folded into the head, or a fusion without weights: the output is the same for each seed's runs
             fuse = fusion if self._folding is None else _side_by_side
             return _per_run([fuse(batch.states, batch.offsets) for batch in batches], counts)[0]
         if self._fuse is not None and len(set(counts)) == 1 and not spreads(fusion, states, sum(counts)):
@@ -268,7 +273,7 @@ class Stacked:
     def _ask(
         self, wanted: Wanted, weights: Weights, offsets: Tensor, given: Sequence[Tensor], dims: Sequence[int | None]
     ) -> Tensor:
-        """The heads of all runs by vmap; ``dims`` are the axes of the runs in the arguments."""
+        """Call the heads of all runs by vmap; ``dims`` are the run axes of the arguments in ``given``."""
 
         def one(own: Mapping[str, Tensor], *each: Tensor) -> Tensor:
             found: Tensor = functional_call(self._head, dict(own), (wanted, offsets, *each))
@@ -282,14 +287,14 @@ Stack = Stacked | LoopedRuns
 
 
 class _HeadCalls(nn.Module):
-    """A head with its loss and its decision as calls, which ``functional_call`` can put other weights under."""
+    """A head's scores, loss and decisions as one ``forward``, so that ``functional_call`` can replace its weights."""
 
     def __init__(self, head: Head) -> None:
         super().__init__()
         self.head = head
 
     def forward(self, wanted: Wanted, offsets: Tensor, given: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Scores of fused states; loss or decisions of scores."""
+        """Scores from fused states; loss or decisions from scores."""
         if wanted == "score":
             return self.head(given, offsets)
         if wanted == "decide":
@@ -304,7 +309,7 @@ def _side_by_side(states: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _per_run(tensors: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, int | None]:
-    """One a run, ``[R, …]``, and the axis of the runs; of one data seed the tensor itself, which all share."""
+    """One tensor per run, ``[R, …]``, and the run axis; for one data seed the tensor that all runs share, and None."""
     if len(tensors) == 1:
         return tensors[0], None
     return torch.stack([tensor for tensor, count in zip(tensors, counts, strict=True) for _ in range(count)]), 0

@@ -1,6 +1,6 @@
-"""The runs of a stack and their number: as many as make it faster, and no more than there is memory for.
+"""Which runs share a stack, and how many: as many as make it faster, and no more than fit into memory.
 
-    width = min(C / 4w,  (M − 4 Σ w) / (w + a))        on a CPU; on a GPU the second alone
+    width = min(C / 4w,  (M − 4 Σ w) / (w + a))        on a CPU; on a GPU the second term alone
 
 Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` the bytes up to which wider
 stacks were measured to be faster; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose
@@ -25,9 +25,7 @@ STACK_BYTES = 256 << 20  # C: the widest that was measured, and the fastest or n
 
 
 def shape_of(spec: RunSpec) -> tuple[Any, ...]:
-    """The options that runs of one stack share; rates, decays, schedules, clipping, lengths and seeds are each run's
-    own.
-    """
+    """The options that runs of one stack share. Rates, decays, schedules, clipping, lengths and seeds may differ."""
     return (
         spec.fusion, spec.fusion_layers, spec.head, spec.dropout, spec.label_smoothing, spec.class_weights,
         spec.optimizer, spec.joint_fusion, spec.freeze, spec.init_part, spec.compute_dtype,
@@ -40,9 +38,7 @@ def weight_bytes(model: nn.Module) -> int:
 
 
 def room(device: torch.device, sharers: int) -> int | None:
-    """Bytes that this process may still take, where so many processes share the free memory; None where it is
-    unknown.
-    """
+    """Bytes that this process may still take where ``sharers`` processes share the free memory; None if unknown."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # this process's own
@@ -52,11 +48,12 @@ def room(device: torch.device, sharers: int) -> int | None:
 
 
 def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cached: bool = True) -> int:
-    """The number of runs of a stack, at least one.
+    """The number of runs per stack, at least one.
 
     Args:
-        size: bytes of a run's weights. states: of the largest batch of states that it reads. unit: of the weights of
-            all runs trained together. free: that may be taken. cached: whether more than C is no faster, as on CPUs.
+        size: bytes of a run's weights. states: bytes of the largest batch of states that it reads. unit: bytes of the
+            weights of each run of the unit. free: bytes that may be taken; None sets no limit. cached: whether stacks
+            larger than C are no faster, as on CPUs.
     """
     width = max(1, STACK_BYTES // max(4 * size, 1)) if cached else max(len(unit), 1)
     if free is not None:
@@ -65,12 +62,12 @@ def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cach
 
 
 def stack_ranges(count: int, width: int, together: int = 1) -> list[range]:
-    """Runs ``0 … count − 1`` in as few stacks of at most ``width`` as can be, of one size or nearly: a stack of one
-    beside one of three costs more than two of two.
+    """Runs ``0 … count − 1`` in as few stacks of at most ``width`` runs as possible, of nearly equal size: stacks of
+    one and of three runs cost more than two stacks of two.
 
     Args:
-        together: runs that are side by side and not parted where ``width`` allows it: those of one data seed, whose
-            fusions are one product while each seed of a stack has as many.
+        together: the number of neighbouring runs that stay in one stack where ``width`` allows it. These are the runs
+            of one data seed: a stack's fusions are one product only where each seed has equally many runs.
     """
     if together > width or count % together:
         together = 1
