@@ -1,9 +1,9 @@
 """Scores of predictions, as scikit-learn, SciPy and, for spans, seqeval define them.
 
-All are from 0 to 1 (correlations from -1) and the larger the better, but for those of :data:`LESS_IS_BETTER`.
+All are from 0 to 1 (correlations from -1) and larger is better, except for those of :data:`LESS_IS_BETTER`.
 
-Scores of classes are counted here: scikit-learn's functions take 4 ms a split and run, more than a run's training where
-a GPU trains many at once, and 0.02 ms is enough. The tests hold them against scikit-learn's.
+Scores of classes are computed here: scikit-learn's functions take 4 ms per split and run, which is more than a run's
+training where a GPU trains many runs at once; these take 0.02 ms. The tests compare them with scikit-learn's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMES = {
     "macro_f1": "macro F1",
     "positive_f1": "F1 of the positive class",
 }
-LARGEST_EXPONENT = 700.0  # e^710 is no number any more
+LARGEST_EXPONENT = 700.0  # e^710 overflows float64
 
 
 def is_better(metric: str, score: float, best: float) -> bool:
@@ -57,19 +57,19 @@ def metric_name(metric: str | None) -> str:
 
 
 def split_score(score: str, tasks: Iterable[str]) -> tuple[str | None, str]:
-    """Of a score of a run of several tasks the task and the score's name there: ``topic_f1`` → ``topic``, ``f1``; None
-    of a score that is of no single one, such as ``mean``.
+    """The task and the metric of a score of a run of several tasks: ``topic_f1`` → ``topic``, ``f1``. The task is None
+    for a score of no single task, such as ``mean``.
     """
-    # Of two tasks `a` and `a_b` the score `a_b_f1` is the second one's.
+    # The longest name that fits: with tasks `a` and `a_b`, `a_b_f1` is a score of `a_b`.
     task = max((name for name in tasks if score.startswith(f"{name}_")), key=len, default=None)
     return task, score if task is None else score.removeprefix(f"{task}_")
 
 
 def label_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:
-    """Accuracy, micro and macro F1 and Matthews' correlation of one label an example; of two ``labels`` also the F1 of
-    the positive one, which is the second: ``1`` of ``0`` and ``1``, ``yes`` of ``no`` and ``yes``.
+    """Accuracy, micro and macro F1 and Matthews' correlation of one label per example; with two ``labels`` also the F1
+    of the positive one, which is the second: ``1`` of ``0`` and ``1``, ``yes`` of ``no`` and ``yes``.
 
-    Macro F1 is over the labels in ``gold`` or ``predicted``, as in scikit-learn, whatever ``labels`` could be learned.
+    Macro F1 is over the labels in ``gold`` or ``predicted``, as in scikit-learn, not over all ``labels``.
     """
     names, numbers = np.unique([*gold, *predicted], return_inverse=True)
     scores = class_scores(numbers[: len(gold)], numbers[len(gold) :])
@@ -81,19 +81,20 @@ def label_scores(gold: list[str], predicted: list[str], labels: list[str]) -> di
 
 
 def positive_scores(gold: IntArray, predicted: IntArray, positive: int) -> dict[str, float]:
-    """The F1 of one class: ``2 n_kk / (t_k + p_k)`` with the symbols of :func:`class_scores`; 0 where it is nowhere."""
+    """The F1 of one class: ``2 n_kk / (t_k + p_k)`` with the symbols of :func:`class_scores`; 0 if it never occurs."""
     right = int(((gold == positive) & (predicted == positive)).sum())
     either = int((gold == positive).sum() + (predicted == positive).sum())
     return {"positive_f1": 2 * right / either if either else 0.0}
 
 
 def class_scores(gold: IntArray, predicted: IntArray) -> dict[str, float]:
-    """:func:`label_scores` of class numbers, int64 ``[n]`` each.
+    """:func:`label_scores` from class numbers, int64 ``[n]`` each.
 
         macro F1 = mean over classes of 2 n_kk / (t_k + p_k)
         Matthews = (n Σ n_kk − Σ t_k p_k) / √((n² − Σ p_k²) (n² − Σ t_k²))
 
-    Symbols: ``n_kk`` right ones of class k; ``t_k`` how often it is told, ``p_k`` predicted; n all of them.
+    Symbols: ``n_kk`` right answers of class k; ``t_k`` how often k is the gold class, ``p_k`` how often it is
+    predicted; n all answers.
     Source: Gorodkin (2004) for the correlation of many classes.
     """
     count = len(gold)
@@ -107,15 +108,17 @@ def class_scores(gold: IntArray, predicted: IntArray) -> dict[str, float]:
     spread = float(count**2 - (found**2).sum()) * float(count**2 - (told**2).sum())
     return {
         "accuracy": accuracy,
-        "micro_f1": accuracy,  # of one label an example: each error is one false positive and one false negative
+        "micro_f1": accuracy,  # one label per example: an error is one false positive and one false negative
         "macro_f1": float((2 * right[there] / (told + found)[there]).mean()),
-        # One label throughout has no correlation.
+        # The correlation is undefined where one side has a single class; it counts as 0.
         "matthews": float(count * right.sum() - (told * found).sum()) / spread**0.5 if spread else 0.0,
     }
 
 
 def span_scores(right: int, found: int, gold: int, word_accuracy: float) -> dict[str, float]:
-    """Micro F1, precision and recall of so many entities, and the words' accuracy; 0 of nothing."""
+    """Micro F1, precision and recall from the numbers of right, found and gold entities, with the words' accuracy; each
+    of the first three is 0 if no entity is right.
+    """
     return {
         "f1": 2 * right / (found + gold) if right else 0.0,
         "precision": right / found if right else 0.0,
@@ -125,7 +128,7 @@ def span_scores(right: int, found: int, gold: int, word_accuracy: float) -> dict
 
 
 def tag_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[str]) -> dict[str, float]:
-    """Scores of tagged sentences; ``labels``, the tags that could be learned, decide which.
+    """Scores of tagged sentences; ``labels``, the tags that could be learned, decide which scores.
 
     Span tags (BIO2): micro F1, precision and recall of whole entities as conlleval counts them, and the
     words' accuracy. Other tags, such as parts of speech: :func:`label_scores` over the words.
@@ -141,12 +144,12 @@ def tag_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[s
 
 
 def label_set_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[str]) -> dict[str, float]:
-    """Micro and macro F1 of any number of labels an example, and the share of examples whose labels are all right.
+    """Micro and macro F1 of any number of labels per example, and the share of examples whose labels are all right.
 
         micro F1 = 2 Σ_k r_k / Σ_k (t_k + p_k)        macro F1 = mean over k of 2 r_k / (t_k + p_k)
 
     Symbols: ``t_k`` examples that have label k, ``p_k`` those it is predicted for, ``r_k`` both. Macro F1 is over the
-    labels that stand in ``gold`` or ``predicted``, as :func:`label_scores` has it.
+    labels in ``gold`` or ``predicted``, as in :func:`label_scores`.
     """
     told, found, right = Counter[str](), Counter[str](), Counter[str]()
     for one, other in zip(gold, predicted, strict=True):
@@ -160,12 +163,14 @@ def label_set_scores(gold: list[list[str]], predicted: list[list[str]], labels: 
 
 
 def label_set_totals(right: IntArray, told: IntArray, found: IntArray, whole: int, examples: int) -> dict[str, float]:
-    """:func:`label_set_scores` from the counts of each label, ``[labels]``, and the examples that are right in all."""
+    """:func:`label_set_scores` from the counts of each label, ``[labels]``, and the number of examples whose labels are
+    all right.
+    """
     both = told + found
     each = 2 * right[both > 0] / both[both > 0]
     return {
         "micro_f1": float(2 * right.sum() / max(both.sum(), 1)),
-        "macro_f1": math.fsum(each) / max(len(each), 1),  # in whatever order the labels come
+        "macro_f1": math.fsum(each) / max(len(each), 1),  # fsum does not depend on the order of the labels
         "accuracy": whole / max(examples, 1),
     }
 
@@ -175,12 +180,13 @@ def joint_scores(
 ) -> dict[str, float]:
     """Scores of a run of several tasks, from the scores of each.
 
-    ``mean`` is that of the tasks' own metrics, the first of each one's ``scores``; ``frame`` the share of examples of
-    which everything is right (of a label and tags: sentence-level semantic frame accuracy, Goo et al. 2018), where no
-    task predicts numbers; then each task's scores with its name in front, ``intent_accuracy``.
+    ``mean`` is the mean of the tasks' own metrics, the first of each one's ``scores``. ``frame`` is the share of
+    examples with all answers right (for a label and tags: sentence-level semantic frame accuracy, Goo et al. 2018);
+    there is none if a task predicts numbers. Then each task's scores follow with its name in front,
+    ``intent_accuracy``.
 
     Args:
-        gold, predicted: of the tasks that predict no numbers, by name: an answer an example.
+        gold, predicted: by name, the answers of the tasks that predict no numbers: one per example.
     """
     whole = len(gold) == len(scores)
     told, found = (zip(*side.values(), strict=True) for side in (gold, predicted))
@@ -189,7 +195,7 @@ def joint_scores(
 
 
 def joint_means(scores: Mapping[str, Mapping[str, float]], frame: float | None) -> dict[str, float]:
-    """:func:`joint_scores` from those of each task and the share of examples that are right in all."""
+    """:func:`joint_scores` from the scores of each task and the share of examples with all answers right."""
     return {
         "mean": sum(next(iter(each.values())) for each in scores.values()) / len(scores),
         **({} if frame is None else {"frame": frame}),
@@ -198,14 +204,14 @@ def joint_means(scores: Mapping[str, Mapping[str, float]], frame: float | None) 
 
 
 def number_scores(gold: list[float], predicted: list[float], labels: list[str]) -> dict[str, float]:
-    """Pearson's and Spearman's correlation; 0 of fewer than two numbers, one throughout, or one that is not finite."""
-    from scipy import stats  # a second to import, and for numbers alone
+    """Pearson's and Spearman's correlation; 0 for fewer than two numbers, equal numbers, or one that is not finite."""
+    from scipy import stats  # takes a second to import, and only tasks of numbers need it
 
     told, found = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
     if any(len(side) < 2 or not np.isfinite(side).all() or np.ptp(side) == 0 for side in (told, found)):
         return {"pearson": 0.0, "spearman": 0.0}
     with warnings.catch_warnings():
-        # Nearly the same number throughout: a correlation of rounding, which is a score and no news to the user.
+        # Nearly equal numbers give a correlation of rounding errors: it is a valid score, and users need no warning.
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         return {
             "pearson": float(stats.pearsonr(told, found).statistic),
@@ -219,7 +225,7 @@ def language_model_scores(gold: list[int], predicted: list[tuple[float, int]], l
         perplexity = exp(mean over sub-tokens of −log p(its own id))
 
     Args:
-        gold: the ids. predicted: of each the cross-entropy, and the likeliest id.
+        gold: the ids. predicted: for each the cross-entropy, and the likeliest id.
     """
     hits = np.array([best == wanted for (_, best), wanted in zip(predicted, gold, strict=True)])
     return masked_scores(np.array([nats for nats, _ in predicted]), hits)

@@ -1,4 +1,4 @@
-"""What a trained head says about labelled examples, with what it is scored by."""
+"""Answers of trained heads about labelled examples, and their scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fusionkit.ragged import IntArray
 from fusionkit.tasks import TASKS, Task
 from fusionkit.tasks.label_column import LabelColumn
 
-SHOWN = 4  # unknown labels of a message
+SHOWN = 4  # unknown labels in a message
 IDS = ("id", "idx", "guid")
 
 
@@ -30,8 +30,8 @@ class LabelledExamples:
     """One split of examples, from a source or a store.
 
     Attributes:
-        name: of the data. split: of the split. frame: its columns. roles: the columns with the inputs: ``text``,
-            ``pair`` and ``tokens``, those that there are. digest: of a store.
+        name: of the data. split: its name. frame: one row per example. roles: the columns with the inputs, by role:
+            ``text``, ``pair`` and ``tokens``, as far as there are any. digest: of the store, if they are from one.
     """
 
     name: str
@@ -42,7 +42,7 @@ class LabelledExamples:
 
     @cached_property
     def inputs(self) -> list[str]:
-        """The text of each example, words joined by spaces; of a pair both texts, with a bar between."""
+        """The text of each example, words joined by spaces; for a pair both texts, with a bar between."""
         columns = [[_text(value) for value in self.frame[name]] for name in self.roles.values()]
         return [" | ".join(each) for each in zip(*columns, strict=True)]
 
@@ -53,8 +53,8 @@ class LabelledExamples:
         return [str(one) for one in (range(len(self.frame)) if column is None else self.frame[column])]
 
     def gold_of(self, run: TrainedRun, column: str) -> tuple[list[Any], NDArray[np.bool_], list[str]]:
-        """The labels in a column as a run's task reads them, which examples have one, and notes; errors as those of
-        reading labels.
+        """The labels in a column as a run's task reads them, which examples have one, bool ``[examples]``, and notes;
+        errors as for reading labels.
         """
         notes = list[str]()
         told = LabelColumn(self.frame, self.split, column, self.roles.get("tokens"), None, notes)
@@ -67,10 +67,10 @@ class HeadAnswers:
     """One head's answers about the examples that are scored.
 
     Attributes:
-        run: the head; of a run of several tasks one of them. data: that it was scored on. column: that the labels were
-            read from.
-        examples: numbers of the examples, ascending. gold, predicted: of each a label, a number, a list of tags or of
-            labels. probabilities: of each predicted label, where the answers have them.
+        run: the head; one of the tasks of a run of several. data: what it was scored on. column: the column that the
+            labels were read from.
+        examples: numbers of the examples, ascending. gold, predicted: for each a label, a number, a list of tags or of
+            labels. probabilities: of each predicted label, if the answers have them.
     """
 
     run: TrainedRun
@@ -87,7 +87,7 @@ class HeadAnswers:
 
     @property
     def title(self) -> str:
-        """Its column; of a task over a store of its own its task in front, ``sst2: label``."""
+        """Its column; for a task over a store of its own with the task in front, ``sst2: label``."""
         return f"{self.run.name}: {self.column}" if self.run.apart else self.column
 
     @property
@@ -102,7 +102,7 @@ class HeadAnswers:
 
     @property
     def wrong(self) -> list[int]:
-        """The places of the answers that are not right in all; of numbers all of them, the farthest first."""
+        """The indices of the answers that are not entirely right; for numbers all indices, the largest error first."""
         if self.kind == NUMBER:
             away = np.abs(np.subtract(self.predicted, self.gold))
             return [int(at) for at in np.argsort(-away, kind="stable")]
@@ -111,7 +111,7 @@ class HeadAnswers:
         return [at for at, (one, other) in enumerate(pairs) if (set(one) != set(other) if several else one != other)]
 
     def notes(self) -> list[str]:
-        """What a reader must know of labels that the head cannot answer.
+        """Notes for the user about labels that the head cannot predict.
 
         Raises:
             UsageError: it knows none of the labels.
@@ -120,7 +120,7 @@ class HeadAnswers:
             return []
         told = [one for gold in self.gold for one in self.task.classes(gold)]
         unknown = sorted(set(told) - {*self.run.labels})
-        # Any data has words outside of entities.
+        # ``O`` is no evidence that the labels are the same: any data has words outside of entities.
         shared = {*told} & {*self.run.labels} - ({"O"} if self.kind == SPANS and {*told} != {"O"} else set())
         if told and not shared:
             raise UsageError(
@@ -165,10 +165,11 @@ class HeadAnswers:
 
 @dataclass(frozen=True, eq=False)
 class RunEvaluation:
-    """A trained run scored on one split, or its tasks each on one of its own.
+    """A trained run scored on one split, or each of its tasks on a split of its own.
 
     Attributes:
-        run: the run, by the first of its tasks. heads: by task, those with labels there. notes: messages for the user.
+        run: the run, as the first of its tasks. heads: by task, those with labels in the data. notes: messages for the
+            user.
     """
 
     run: TrainedRun
@@ -177,11 +178,11 @@ class RunEvaluation:
 
     @property
     def data(self) -> LabelledExamples:
-        """What it was scored on; of tasks over stores of their own the first one's."""
+        """The examples it was scored on; for tasks over stores of their own those of the first one."""
         return next(iter(self.heads.values())).data
 
     def beside(self, other: RunEvaluation) -> RunEvaluation:
-        """This and other tasks of the run; UsageError where two data sets serve one of them."""
+        """This evaluation with other tasks of the run added; UsageError where two data sets serve one of the tasks."""
         if twice := [name for name in self.heads if name in other.heads]:
             raise UsageError(
                 f"two data sets serve the task {twice[0]}",
@@ -194,7 +195,7 @@ class RunEvaluation:
 
     @property
     def scores(self) -> dict[str, float]:
-        """The scores of the run's task; of several tasks those of :func:`fusionkit.metrics.joint_scores`."""
+        """The scores of the run's task; for several tasks those of :func:`fusionkit.metrics.joint_scores`."""
         if len(self.heads) == 1:
             return next(iter(self.heads.values())).scores
         if self.run.apart:
@@ -224,10 +225,10 @@ class RunEvaluation:
 
 
 def mistakes_frame(evaluations: Iterable[RunEvaluation]) -> pd.DataFrame:
-    """A row a wrong answer: run, fusion, column, split, the example's id and text, gold, predicted, probability.
+    """One row per wrong answer: run, fusion, column, split, the example's id and text, gold, predicted, probability.
 
-    ``column`` is :attr:`HeadAnswers.title`. Tags are joined by spaces; where they are
-    span tags, ``mistakes`` names each wrong entity. A regression's rows are all its examples, the farthest first.
+    ``column`` is :attr:`HeadAnswers.title`. Tags are joined by spaces; for span tags ``mistakes`` names each wrong
+    entity. A head that predicts numbers has a row for each example, the largest error first.
     """
     rows = []
     for each in evaluations:

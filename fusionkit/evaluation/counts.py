@@ -1,10 +1,10 @@
-"""Counts of a head's answers: by class or entity type, and which was taken for which.
+"""Counts of a head's answers by class or entity type, and confusions between these.
 
     precision = r_k / p_k      recall = r_k / t_k      F1 = 2 r_k / (t_k + p_k)
 
-Symbols, of class k: ``t_k`` how often it is told, ``p_k`` how often it is predicted, ``r_k`` how often both. What is
-counted is an example's label, a word's tag, one of an example's labels, or of span tags a whole entity: right where its
-first word, its last word and its type are (Tjong Kim Sang and De Meulder 2003). 0 where a denominator is 0.
+Symbols, of class k: ``t_k`` how often it is gold, ``p_k`` how often it is predicted, ``r_k`` how often both. What is
+counted is an example's label, a word's tag, one of an example's labels, or for span tags a whole entity, which is right
+if its first word, its last word and its type are (Tjong Kim Sang and De Meulder 2003). 0 where a denominator is 0.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from fusionkit.evaluation.span_errors import verdicts
 from fusionkit.tags import are_span_tags, spans_of
 from fusionkit.tasks import Task
 
-NOTHING = "(nothing)"  # beside a missed or a spurious entity
+NOTHING = "(nothing)"  # stands for the missing side of a missed or a spurious entity
 REST = "(others)"
 SPANS, TAGS, CLASS, SEVERAL, NUMBER = "spans", "tags", "class", "several", "number"
 
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """One class, or of span tags an entity type.
+    """The counts of one class, or for span tags of one entity type.
 
     Attributes:
-        told, predicted, right: counts. known: False for a class that train lacked, which cannot be predicted.
+        told, predicted, right: counts; ``told`` is of gold answers. known: False for a class that train lacked, which
+            cannot be predicted.
     """
 
     name: str
@@ -51,7 +52,7 @@ class ClassCounts:
 
 
 def kind_of(task: Task, labels: Iterable[str]) -> str:
-    """What a head's answers are; ``labels`` are those it learned."""
+    """The kind of a head's answers; ``labels`` are those it learned."""
     if task.numeric or task.several:
         return NUMBER if task.numeric else SEVERAL
     if task.unit != "word":
@@ -60,10 +61,10 @@ def kind_of(task: Task, labels: Iterable[str]) -> str:
 
 
 def class_counts(kind: str, gold: Sequence[Any], predicted: Sequence[Any], labels: Iterable[str]) -> list[ClassCounts]:
-    """The counts of each class, those that are told most often first; of numbers none.
+    """The counts of each class, the most frequent gold class first; none for numbers.
 
     Args:
-        kind: as :func:`kind_of` gives it. gold, predicted: an answer an example. labels: those of train.
+        kind: as :func:`kind_of` gives it. gold, predicted: one answer per example. labels: those of train.
     """
     if kind == NUMBER:
         return []
@@ -79,7 +80,7 @@ def class_counts(kind: str, gold: Sequence[Any], predicted: Sequence[Any], label
 
 
 def _things(kind: str, answer: Any) -> set[tuple[Any, ...]]:
-    """What is counted of one example: a class first, then its place."""
+    """What is counted in one example: tuples of a class and, for tags and spans, its place."""
     if kind == SPANS:
         return set(spans_of(answer))
     if kind == TAGS:
@@ -88,10 +89,10 @@ def _things(kind: str, answer: Any) -> set[tuple[Any, ...]]:
 
 
 def confusions(kind: str, gold: Sequence[Any], predicted: Sequence[Any]) -> Counter[tuple[str, str]]:
-    """How often each class was predicted for each; of several labels an example, and of numbers, nothing.
+    """How often each class was predicted for each gold class; empty for several labels per example and for numbers.
 
-    Of span tags these are entity types. An entity meets a predicted one with which it shares a word, by
-    :func:`fusionkit.evaluation.span_errors.verdicts`; without a partner it meets :data:`NOTHING`.
+    For span tags the classes are entity types. A gold entity is paired with a predicted one that shares a word with it
+    (:func:`fusionkit.evaluation.span_errors.verdicts`); one without a partner is paired with :data:`NOTHING`.
     """
     pairs = Counter[tuple[str, str]]()
     if kind in (NUMBER, SEVERAL):
@@ -109,8 +110,8 @@ def confusions(kind: str, gold: Sequence[Any], predicted: Sequence[Any]) -> Coun
 
 
 def most_frequent(pairs: Counter[tuple[str, str]], most: int) -> tuple[list[str], Counter[tuple[str, str]]]:
-    """The classes that are told most often, at most so many, and the counts between them; the others together are
-    :data:`REST`, and stand last.
+    """The most frequent gold classes, at most ``most`` of them, and the counts between them. The other classes are
+    merged into :data:`REST`, which is the last.
     """
     frequency = Counter[str]({name: 0 for pair in pairs for name in pair})
     for (gold, _), count in pairs.items():

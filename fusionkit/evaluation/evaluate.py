@@ -1,8 +1,8 @@
 """Trained heads scored on any labelled data: a source, which is encoded on the fly, or a store.
 
-A run of several tasks is scored on the examples that have all of its labels, as in training. Of tasks over stores of
-their own each is scored on the examples that have its label, of the data that serve it. A label that train lacks counts
-as an error.
+A run of several tasks is scored on the examples that have all of its labels, as in training. If its tasks are over
+stores of their own, each is scored on the examples with its label, in the data that serve it. A label that train lacks
+counts as an error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fusionkit.sources import SPLITS, Source, open_source
 from fusionkit.store import Store, is_store, open_store
 
 Gold = tuple[list[Any], NDArray[np.bool_]]
-# A head's answers about some examples, whose labels are given, with their probabilities where there are any.
+# A head, the labels of all examples, and the numbers of those to answer → answers, and probabilities if there are any.
 Answers = Callable[[TrainedRun, list[Any], IntArray], tuple[list[Any], list[float | None] | None]]
 
 
@@ -53,18 +53,18 @@ def evaluate(
     """Score heads on labelled data.
 
     Args:
-        runs: as of :func:`fusionkit.load`. data: a store, or a source as ``encode`` reads it; for runs of several tasks
-            over stores of their own also several stores.
-        split: train, validation or test; None is test, else validation, else train.
-        tasks: of runs of several tasks over stores of their own, those that are scored; none are those that the data
+        runs: as for :func:`fusionkit.load`. data: a store, or a source as ``encode`` reads it; for runs of several
+            tasks over stores of their own also several stores.
+        split: train, validation or test; None means test, else validation, else train.
+        tasks: the tasks to score, for runs of several tasks over stores of their own; none means those that the data
             serve (:mod:`fusionkit.evaluation.of_tasks`).
-        labels: where labels have another column than in training: by the learned column the one here, or one for all;
-            of tasks over stores of their own by their names.
-        inputs: by role (text, pair, tokens) the column of a source; None is the one of training, else a guess.
-        columns, config, limit: of a source, as of :func:`fusionkit.sources.open_source`.
+        labels: where labels have another column than in training, the column here by the learned column, or by the name
+            of a task over a store of its own; a single column where all heads learned the same one.
+        inputs: the column of a source by role (text, pair, tokens); None means the one of training, else a guess.
+        columns, config, limit: for a source, as for :func:`fusionkit.sources.open_source`.
 
     Returns:
-        one a run, in the order of ``runs``; without runs none of whose tasks is served.
+        one evaluation per run, in the order of ``runs``. Runs of which the data serve no task are left out.
 
     Raises:
         UsageError: no such run, data, split or column; data that the runs cannot read; or no label that they know.
@@ -132,7 +132,7 @@ def _over_stores(
     device: str,
     encoder: str | None,
 ) -> list[RunEvaluation]:
-    """Over each store the tasks that it serves, put together by run."""
+    """Evaluate over each store the tasks that it serves, and merge the results by run."""
     if len(places) > 1 and (whole := [run for run in trained if not run.apart]):
         raise UsageError(
             "several stores serve several tasks over stores of their own",
@@ -145,7 +145,7 @@ def _over_stores(
     for store in stores:
         one = _over_store(trained, store, split, named, told and len(stores) == 1, device_of(device), encoder)
         for each in one:
-            before = found.get(each.run.folder)  # a run and its export have one digest
+            before = found.get(each.run.folder)  # not by digest: a run and its export have the same one
             found[each.run.folder] = each if before is None else before.beside(each)
     return [found[run.folder] for run in trained if run.folder in found]
 
@@ -196,7 +196,7 @@ def _evaluations(
             else:
                 own.append(f"no example has a label in {column!r}: {key_of(part)} is not scored")
         heads = {}
-        # Tasks over stores of their own have examples of their own; others are scored where all labels are.
+        # Tasks over stores of their own are scored separately; others together, on the examples with all labels.
         for together in [[name] for name in golds] if run.apart else [list(golds)] if golds else []:
             among = np.logical_and.reduce([golds[name][1] for name in together])
             numbers = np.flatnonzero(among)

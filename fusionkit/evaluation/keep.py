@@ -1,4 +1,4 @@
-"""Answers on a store's test split put beside runs that were kept without them, for comparisons over test examples."""
+"""Adds answers on a store's test split to runs that were kept without them, for comparisons over test examples."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from fusionkit.statistics.kept_answers import RunAnswers, answers_of, frame_of
 
 
 def keep_answers(found: Sequence[RunEvaluation]) -> int:
-    """Keep what runs answered on a test split; how many runs had none before.
+    """Write runs' answers on a test split beside the runs; returns how many runs had none on it before.
 
     Raises:
-        UsageError: another split than test, or a head that is in no folder of runs.
+        UsageError: another split than test, a head that is in no folder of runs, or a run of several tasks over stores
+            of their own.
         StoreError: a score is not the recorded one. The runs before it are kept.
     """
     kept = 0
@@ -58,7 +59,7 @@ def keep_answers(found: Sequence[RunEvaluation]) -> int:
 
 
 def answers_in_full(evaluation: RunEvaluation) -> RunAnswers:
-    """What is kept of a run's answers."""
+    """A run's answers in the form in which they are kept."""
     heads = evaluation.heads
     parts = {name: answers_of(head.task, head.gold, head.predicted, head.run.labels) for name, head in heads.items()}
     if len(heads) == 1 or any(head.task.numeric for head in heads.values()):

@@ -1,7 +1,8 @@
-"""Which tasks a data set serves, of a run of several over stores of their own.
+"""Which tasks a data set serves, for a run of several tasks over stores of their own.
 
-Those that learned from it; where none did, those of its name, as ``fit`` names tasks by their stores; where none has
-it, those whose column of labels it has. ``--task`` says it where these cannot.
+Of the tasks whose column of labels the data set has, these are the ones that learned from it; if none did, those of its
+name (``fit`` names tasks by their stores); if none has its name, all of them. ``--task`` chooses where these rules
+cannot.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from fusionkit.io.places import Place
 
 @dataclass(frozen=True)
 class Offer:
-    """A data set. Attributes: place: where it lies. columns: its own. digest: of a store, as specs have it."""
+    """A data set. Attributes: place: where it is. columns: its columns. digest: a store's, as in specs; None for a
+    source.
+    """
 
     place: Place
     columns: Collection[str]
@@ -25,7 +28,7 @@ class Offer:
 
 
 def key_of(run: TrainedRun) -> str:
-    """What a user calls a head: the column that it learned, or its task where each has data of its own."""
+    """The user's name for a head: the column that it learned, or its task where each has data of its own."""
     return run.name if run.apart else run.spec.label
 
 
@@ -35,11 +38,11 @@ def column_of(run: TrainedRun, named: Mapping[str, str]) -> str:
 
 
 def chosen(runs: Sequence[TrainedRun], tasks: Sequence[str]) -> list[TrainedRun]:
-    """Runs with the tasks that the user names; those without several tasks over stores of their own are left out of
-    the choice.
+    """Runs with only the tasks that the user names. Runs without several tasks over stores of their own stay as they
+    are; runs that have none of the named tasks are left out.
 
     Raises:
-        UsageError: an unknown task, or no run that has several.
+        UsageError: an unknown task, or no run that has several such tasks.
     """
     known = list(dict.fromkeys(name for run in runs if run.apart for name in run.parts))
     if tasks and not known:
@@ -66,10 +69,10 @@ def served(run: TrainedRun, offer: Offer, named: Mapping[str, str], told: bool) 
     """The run with those of its tasks that a data set serves; None where it serves none.
 
     Args:
-        named: as of :func:`column_of`. told: the user has said that it serves the run's tasks.
+        named: as for :func:`column_of`. told: whether the user has said which tasks the data set serves.
 
     Raises:
-        UsageError: two tasks would read one column, and nothing tells which of them is meant.
+        UsageError: two tasks would read one column, and no rule says which of them is meant.
     """
     if not run.apart or told:
         return run

@@ -16,10 +16,10 @@ BLOCK = 1000  # examples that are predicted at once
 
 
 def input_columns(predictor: Predictor, source: Source, given: Mapping[str, str | None]) -> dict[str, str]:
-    """By role the columns of a source that hold what the runs were trained over.
+    """The columns of a source that hold the runs' inputs, by role.
 
     Args:
-        given: by role the column that the user names; else the one of training, else a guess.
+        given: the columns that the user names, by role. A role without one gets the column of training, else a guess.
 
     Raises:
         UsageError: there is no such column, or it is of another role than the runs read.
@@ -64,7 +64,9 @@ def source_examples(
 
 
 def live_answers(predictor: Predictor, data: LabelledExamples) -> tuple[dict[str, list[Answer]], int]:
-    """By its name each head's answers about all examples, and how many examples the encoder got cut."""
+    """Each head's answers about all examples, by the head's name, and the number of examples that were cut for the
+    encoder.
+    """
     found: dict[str, list[Answer]] = {name: [] for name in predictor.runs}
     cut = 0
     for block in _blocks(data):
@@ -84,7 +86,7 @@ def _blocks(data: LabelledExamples) -> Iterator[list[Any]]:
 
 
 def told(answer: Answer) -> tuple[Any, float | None]:
-    """An answer as it is scored, and the probability of a label."""
+    """An answer in the form that is scored, and the probability of a label; None for other answers."""
     if isinstance(answer, Label):
         return answer.label, None if answer.probabilities is None else answer.probabilities[answer.label]
     if isinstance(answer, Number):

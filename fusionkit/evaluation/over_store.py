@@ -1,4 +1,4 @@
-"""Heads over the states of a store: the encoder is not needed, but by runs that trained through one."""
+"""Heads over the states of a store. Only runs that trained through an encoder need the encoder."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def stored_answers(
     """A head's answers about some examples of a split.
 
     Args:
-        run: the head; of a run of several tasks one of them. gold: a label an example of the split, None without one.
-        examples: numbers of the examples, ascending; all have a label. encoder: where that of a run that trained
-            through one is now, if no longer where it was.
+        run: the head; one of the tasks of a run of several. gold: one label per example of the split, None without one.
+        examples: numbers of the examples, ascending; all have a label. encoder: for a run that trained through one, the
+            encoder's current place if it was moved.
 
     Raises:
         UsageError: the store has other states, rows or layers than the run reads, or the run trained through an encoder

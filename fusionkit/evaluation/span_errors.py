@@ -1,6 +1,7 @@
 """The kinds of mistakes that a tagger makes with spans.
 
-Every gold span and every predicted one is counted once, in this order, each with the leftmost partner that is left:
+Every gold span and every predicted span is counted once. The kinds are tried in this order, and a gold span is paired
+with the leftmost predicted span that fits and has no partner yet:
 
     correct             same words, same type
     wrong type          same words, another type
@@ -9,7 +10,7 @@ Every gold span and every predicted one is counted once, in this order, each wit
     missed              gold alone
     spurious            predicted alone
 
-So gold spans are the first five together, predicted ones all but ``missed``.
+So the number of gold spans is the sum of the first five kinds, that of predicted spans the sum of all but ``missed``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ KINDS = (CORRECT, *MISTAKES)
 
 @dataclass(frozen=True)
 class Verdict:
-    """A pair of spans, or one alone. Attributes: gold, predicted: type, first word, word behind the last."""
+    """A pair of spans, or a span without a partner. Attributes: gold, predicted: type, first word, one past the last
+    word.
+    """
 
     kind: str
     gold: Span | None
@@ -43,7 +46,7 @@ class Verdict:
 
 
 def verdicts(gold: Sequence[str], predicted: Sequence[str]) -> list[Verdict]:
-    """Every span of one sentence, from left to right, by its gold and its predicted tags."""
+    """The verdict on every span of one sentence, from left to right, from the gold and the predicted tags."""
     left, right, found = spans_of(gold), spans_of(predicted), []
     tests: dict[str, Callable[[Span, Span], bool]] = {
         CORRECT: lambda one, other: one == other,
@@ -63,7 +66,7 @@ def verdicts(gold: Sequence[str], predicted: Sequence[str]) -> list[Verdict]:
 
 
 def count_kinds(sentences: Iterable[tuple[Sequence[str], Sequence[str]]]) -> dict[str, dict[str, int]]:
-    """By entity type how many spans are of each kind; a span counts for its gold type, a spurious one for its own."""
+    """The number of spans per kind, by entity type. A pair counts by its gold type, a spurious span by its own."""
     counts: Counter[tuple[str, str]] = Counter()
     for gold, predicted in sentences:
         for verdict in verdicts(gold, predicted):

@@ -20,7 +20,7 @@ from fusionkit.report.theme import config
 from fusionkit.runs.task_rows import MEAN
 from fusionkit.specs import FROZEN
 
-MOST_NAMES = 6  # that a sentence lists
+MOST_NAMES = 6  # names that a sentence lists
 IDENTITY = {
     "compute_dtype": "float32",
     "limit": None,
@@ -53,7 +53,7 @@ def content_of(
     title: str | None,
     out: Path,
 ) -> dict[str, Any]:
-    """Everything that the page holds; errors as of :func:`fusionkit.report.tables.compared`."""
+    """Everything that the page holds; errors as for :func:`fusionkit.report.tables.compared`."""
     table, notes = compared(study, baseline)
     drawn = {one.name: one for one in figures}
     charts = [
@@ -123,7 +123,9 @@ def _listed(names: Iterable[object]) -> str:
 
 
 def provenance_of(study: ReportData, baseline: str | None, out: Path) -> dict[str, Any]:
-    """Encoders, stores, versions and the commands that make the report again; no path but those that the user gave."""
+    """Encoders, stores, versions and the commands that make the report again; the only paths are those that the user
+    gave.
+    """
     seen: dict[str, dict[str, Any]] = {}
     for record in study.records.values():
         for digest, told in _stores_of(record).items():
@@ -163,7 +165,7 @@ def provenance_of(study: ReportData, baseline: str | None, out: Path) -> dict[st
 
 
 def _stores_of(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """By digest all stores that a run read, with what its record has of each: its name, how it was encoded."""
+    """All stores that a run read, by digest, with what its record has of each: the data's name, how it was encoded."""
     spec, own = record["spec"], {"data": str(record["data"]).split(" + ")[0]}
     if spec.get("task_stores"):
         tasks = [own, *({k: each[k] for k in ("data", "encoding", "sides")} for each in record["others"].values())]

@@ -15,9 +15,9 @@ from fusionkit.fusions import FUSIONS, fusion_kind
 from fusionkit.metrics import CORRELATIONS, LESS_IS_BETTER, metric_name
 from fusionkit.specs import FROZEN
 
-# What a task is: runs that differ in one of these answer different questions.
+# Axes that define a task: runs that differ in one of these answer different questions.
 TASK_AXES = ("data", "label", "evaluated", "init_data", "mix", "evaluate_on", "encoder", "task", "head", "sides")
-# What a method is, beside its fusion.
+# Axes that define a method, besides its fusion.
 METHOD_AXES = ("method", "fusion_layers", "joint_fusion", "init_part", "freeze", "compute_dtype")
 ALL = "all"
 
@@ -29,18 +29,18 @@ def named(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_own_stores(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Whether each row is of a task over a store of its own, one of several of its run, or of their mean."""
+    """Whether each row is of a run of several tasks over stores of their own: of one of its tasks, or of their mean."""
     return frame["task_stores"].notna()
 
 
 def own_metric(row: Mapping[Any, Any]) -> str:
-    """A row's metric without its task in front: ``accuracy`` of ``sst2_accuracy``."""
+    """A row's metric without its task in front: ``accuracy`` for ``sst2_accuracy``."""
     return str(row["metric"]).removeprefix(f"{row['task']}_")
 
 
 def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
-    """The task of each run: ``atis · intent``, then whatever tells it from other tasks of that name; of several tasks
-    over stores of their own ``sst2``, and their ``mean``.
+    """The name of each row's task: ``atis · intent``, then what separates it from other tasks of that name. Tasks over
+    stores of their own are named ``sst2``, their mean ``mean``.
     """
     base = frame["data"].astype(str) + " · " + frame["label"].astype(str)
     moved = frame["evaluated"].astype(str) != frame["data"].astype(str)
@@ -65,26 +65,26 @@ def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
 
 
 def draw_of(shots: object) -> str:
-    """What a panel's title says of its size of draw: `` · 8 a class``, nothing of all examples."""
+    """The size of draw in a panel's title: `` · 8 a class``, empty for all examples."""
     return "" if shots == ALL else f" · {shots} a class"
 
 
 def name_methods(frame: pd.DataFrame) -> pd.Series[str]:
     """The method of each run: its fusion, then the choices that differ between runs."""
-    # What trains through the encoder says so; a frozen one goes without saying.
+    # A method that trains through the encoder is named; frozen is not.
     through = (" · " + frame["method"].astype(str)).where(frame["method"] != FROZEN, "")
     names = frame["fusion"].astype(str) + through
     for axis in METHOD_AXES[1:]:
         if len(frame[axis].drop_duplicates()) > 1:
             has = frame[axis].notna()
             if axis == "joint_fusion" and frame.loc[frame["task"] != "joint", axis].nunique() < 2:
-                has &= frame["task"] == "joint"  # of other runs it says nothing
+                has &= frame["task"] == "joint"  # it does not apply to other runs
             names = names.where(~has, names + f" {axis.replace('_', ' ')} " + frame[axis].astype(str))
     return names
 
 
 def family(method: str) -> str:
-    """The fusion without its options: ``dwatt`` of ``dwatt:scale=yes``."""
+    """The fusion without its options: ``dwatt`` for ``dwatt:scale=yes``."""
     return fusion_kind(method.split(" ", 1)[0])
 
 
@@ -107,12 +107,12 @@ def unit_of(metric: str | None) -> str:
 
 
 def times_of(metric: str | None) -> float:
-    """The factor that a score is shown with: 100 for shares, 1 for a perplexity."""
+    """The factor that a score is shown with: 100 for shares, 1 for a perplexity or cross-entropy."""
     return 1.0 if metric in LESS_IS_BETTER else 100.0
 
 
 def bounds_of(metric: str | None) -> tuple[float, float]:
-    """The least and the largest value that a score can have: an interval that ends outside is shown up to there."""
+    """The least and the largest value that a score can have: intervals are shown within these."""
     if metric in LESS_IS_BETTER:
         return 0.0, math.inf
     return (-1.0, 1.0) if metric in CORRELATIONS else (0.0, 1.0)

@@ -1,7 +1,7 @@
 """Predictions of trained runs for each example of the split they are scored on, and the layer weights of each row.
 
-The store of a run must still exist. Each task and method is shown by one run: the one with the best validation score
-among those that validation chose.
+The store of a run must still exist. Each task and method is shown by one run: the best by validation score of those
+that validation chose.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.tags import are_span_tags
 
-MOST = 40  # runs that are looked at
-NO_LABEL = "none"  # what an example without any of several labels is shown as
+MOST = 40  # runs whose predictions are shown
+NO_LABEL = "none"  # shown for an example without a label, where examples can have several
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +51,14 @@ class RunPredictions:
 
     Attributes:
         digest: the run's. task, method: as the report names them. column: the label column that it predicts.
-        scored: its ``metric``, ``score`` and ``validation_score``: the run's, or of tasks over stores of their own its.
+        scored: ``metric``, ``score`` and ``validation_score`` of the run, or of the task if it is over a store of its
+            own.
         kind: ``spans``, ``tags``, ``class`` or ``number``. split: the name of the examples' split.
         layers: the encoder's layers that the fusion reads.
-        gold, predicted: a label, a number or a list of tags an example.
-        tokens: an example's words or rows as text. whole: an example's text, where a row stands for all of it.
+        gold, predicted: per example a label, a number or a list of tags.
+        tokens: per example its words or rows as text. whole: per example its text; None where words are tagged.
         weights: ``[rows, layers]``, or None where the fusion has none. offsets: int64 ``[examples + 1]`` into them.
-        has_row: bool a token, whether it has a row of weights.
+        has_row: per example a bool per token, whether it has a row of weights.
     """
 
     digest: str
@@ -79,7 +80,7 @@ class RunPredictions:
 
 @dataclass
 class AllPredictions:
-    """The predictions of a report's runs, made when asked for. Attributes: left_out: notes on what cannot be shown,
+    """The predictions of a report's runs, computed on first use. Attributes: left_out: notes on what cannot be shown,
     with the reason.
     """
 
@@ -89,10 +90,10 @@ class AllPredictions:
     @cached_property
     def all(self) -> list[RunPredictions]:
         """The predictions of each run, task by task, the methods in their order."""
-        gone: dict[str, set[str]] = {}  # runs by the reason
+        gone: dict[str, set[str]] = {}  # runs that cannot be shown, by the reason
         found: list[RunPredictions] = []
         contexts: dict[Any, SweepContext] = {}
-        known: dict[str, dict[str, RunPredictions]] = {}  # of runs with several rows
+        known: dict[str, dict[str, RunPredictions]] = {}  # for runs that have several rows
         for row in self._wanted():
             digest = row["digest"]
             if file := self.study.records[digest].get(TAKEN_FROM):
@@ -116,14 +117,14 @@ class AllPredictions:
         found: dict[tuple[str, str], RunPredictions] = {}
         for run in predictions:
             rival = found.setdefault((run.task, run.column), run)
-            # The larger the better: perplexities are not looked at.
+            # Larger is better: runs that are scored by perplexity are not shown.
             ours, theirs = (float(one.scored["validation_score"]) for one in (run, rival))
             if ours > theirs:
                 found[run.task, run.column] = run
         return list(found.values())
 
     def _wanted(self) -> list[dict[str, Any]]:
-        """The rows of the runs that are looked at: of each task and method the best by validation."""
+        """The rows of the runs to show: the best by validation of each task and method."""
         runs = self.study.whole
         of_means = of_own_stores(runs) & (runs["task"] == MEAN)
         runs = runs[(runs["task"] != "mlm") & ~of_means].sort_values("validation_score", ascending=False, kind="stable")
@@ -131,7 +132,7 @@ class AllPredictions:
         tasks = list(dict.fromkeys(self.study.whole["task_name"]))
 
         def order(run: dict[str, Any]) -> tuple[int, bool, int]:
-            # Fusions with weights first: these are what a look is for.
+            # Fusions with layer weights first: they have the most to show.
             weights = layer_weights_of(self.study.records[run["digest"]]).values()
             of_method = self.study.methods.index(run["method"])
             return tasks.index(run["task_name"]), all(each is None for each in weights), of_method
@@ -148,11 +149,11 @@ class AllPredictions:
 def predictions_of(
     study: ReportData, row: Mapping[str, Any], contexts: dict[Any, SweepContext]
 ) -> dict[str, RunPredictions]:
-    """The predictions of a run by its tasks, one for each column that it predicts.
+    """A run's predictions by task, one entry per column that it predicts.
 
     Args:
-        row: of ``study.frame``; of a run that was scored on several stores it names one. contexts: loaded task data,
-            which are kept.
+        row: of ``study.frame``; for a run that was scored on several stores it says which one. contexts: a cache of
+            loaded task data.
 
     Raises:
         FusionkitError: its store is missing, or its weights are damaged.
@@ -163,7 +164,7 @@ def predictions_of(
     if key not in contexts:
         contexts[key] = SweepContext(source_of(spec, study.stores))
     source = contexts[key].store
-    # The report needs no draw and no start: only the split that is scored.
+    # Only the split that is scored is needed: no draw, and no run to start from.
     folder = Path(str(study.frame.loc[study.frame["digest"] == digest, "folder"].iloc[0])) / digest
     run = open_run(folder)
     data = _data_of(run, contexts[key].load(spec), source)  # all rows: each has its token and its weights
@@ -193,14 +194,16 @@ def predictions_of(
 
 
 def _store_of(source: Stores, task: str, place: int) -> Store:
-    """The store of the examples that a task is scored on; ``place`` is its number among those that are scored."""
+    """The store of the examples that a task is scored on; ``place`` is its number among the stores a mixture is scored
+    on.
+    """
     if isinstance(source, TaskStores):
         return source.store_of[task]
     return source.evaluation_stores[place] if isinstance(source, Mix) else source
 
 
 def _data_of(run: TrainedRun, data: TaskData, source: Stores) -> TaskData:
-    """The splits over stored states, or over those of the run's own encoder."""
+    """The splits over stored states; for a run that trained through an encoder, over the states of its own encoder."""
     if run.delta is None:
         return data
     from fusionkit.tuning.trained import live_data_of  # loads transformers
@@ -216,7 +219,7 @@ def _texts_of(
     rows = split.rows if split.read is None else split.rows[split.read]
     if split.kept is not None and split.word_offsets is not None:
         has_row = [split.kept[start:stop] for start, stop in pairwise(split.word_offsets.tolist())]
-        # An example's words are those of the sequence that its first row lies in; without any row it has no text.
+        # An example's words are those of the sequence of its first row; an example without rows has no text.
         tokens = [
             texts.words_of(rows[start], len(has)) if stop > start else ["?"] * len(has)
             for (start, stop), has in zip(pairwise(offsets), has_row, strict=True)

@@ -1,9 +1,9 @@
-"""The panel of predictions as plain values: sentences once a task, predictions of each run, weights as bytes.
+"""The panel of predictions as plain values: sentences once per task, predictions of each run, weights as bytes.
 
     byte  =  round(255 · weight),   [rows, layers] in the order of the sentences, base64
 
-At most :data:`ROWS` rows of weights stand in a page, shared evenly between the runs that have any; the sentences are
-drawn at random, the same for every run of a task, and counts are of the whole split.
+A page has at most :data:`ROWS` rows of weights, shared evenly between the runs that have any. Sentences are drawn at
+random, the same ones for every run of a task. Counts are over the whole split.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from fusionkit.report.figures.confusions import counted
 from fusionkit.report.predictions import AllPredictions, RunPredictions
 
 ROWS = 50_000
-MOST_EXAMPLES = 400  # of one run: a list that people still look through
+MOST_EXAMPLES = 400  # examples of one run: people do not look through longer lists
 
 
 def inside_of(predictions: AllPredictions, rows: int = ROWS) -> dict[str, Any]:
-    """``sources``, the sentences with their gold labels, and ``looks``, each with its ``source``'s place among them."""
+    """``sources``, the sentences with their gold labels; ``looks``, one entry per run with the index of its ``source``;
+    and ``kinds``, the kinds of mistakes with spans.
+    """
     found = [(run, *_drawn(run)) for run in predictions.all]
     budget = _fair([int(sizes.max(initial=0)) for run, _, sizes in found if run.weights is not None], rows)
     sources: dict[str, dict[str, Any]] = {}
@@ -41,7 +43,7 @@ def inside_of(predictions: AllPredictions, rows: int = ROWS) -> dict[str, Any]:
 
 
 def _fair(sizes: list[int], total: int) -> int:
-    """The limit for each that keeps the sum of all within ``total``; the space that small ones do not need goes to the
+    """A limit for each size that keeps their sum within ``total``. Space that small ones do not need goes to the
     others.
     """
     left = total
@@ -54,7 +56,7 @@ def _fair(sizes: list[int], total: int) -> int:
 
 
 def _drawn(run: RunPredictions) -> tuple[IntArray, IntArray]:
-    """At most :data:`MOST_EXAMPLES` examples in a random order, and how many rows each has with those before it."""
+    """At most :data:`MOST_EXAMPLES` examples in a random order, and the cumulative number of their rows."""
     order = np.random.default_rng(0).permutation(len(run.gold))[:MOST_EXAMPLES]
     sizes = np.array([max(len(tokens), 1) for tokens in run.tokens], dtype=np.int64)
     return order, np.cumsum(sizes[order])
@@ -65,7 +67,7 @@ def _source(run: RunPredictions, chosen: list[int]) -> dict[str, Any]:
         "tokens": [run.tokens[i] for i in chosen],
         "gold": [run.gold[i] for i in chosen],
         "whole": None if run.whole is None else [run.whole[i] for i in chosen],
-        # Words that have no row are few: where none is missing, nothing is said.
+        # Few words have no row, so only examples with such words are listed.
         "gaps": {
             str(k): np.flatnonzero(~run.has_row[i]).tolist() for k, i in enumerate(chosen) if not run.has_row[i].all()
         },

@@ -21,8 +21,8 @@ from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.theme import THEMES, config
 
-MOST_ROWS = 5000  # that a figure draws: each is a mark of the page, and Altair refuses more
-PIXELS = 2.0  # of a PNG for each of the SVG's
+MOST_ROWS = 5000  # rows that a figure draws: each is a mark in the page, and Altair refuses more
+PIXELS = 2.0  # pixels of a PNG per pixel of the SVG
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RenderedFigure:
 
     Attributes:
         name: its key among the figures. caption: a description of the chart. data: its rows, as the CSV has them.
-        spec: the Vega-Lite specification, its data in it, without a theme.
+        spec: the Vega-Lite specification, with its data and without a theme.
     """
 
     name: str
@@ -42,7 +42,7 @@ class RenderedFigure:
 
 
 def draw(study: ReportData, predictions: AllPredictions, names: Sequence[str] | None = None) -> list[RenderedFigure]:
-    """Figures of a study; without ``names`` all that it has data for.
+    """Figures of a study; without ``names`` all figures that it has data for.
 
     Raises:
         UsageError: an unknown name, or one that these runs have no data for.
@@ -64,7 +64,7 @@ def draw(study: ReportData, predictions: AllPredictions, names: Sequence[str] | 
                 remedy="leave the figure out, or fit what it needs",
             )
         shown, left_out = _thinned(data, figure.thinned_by)
-        # Numbers to seven digits: a page is read, not computed with. The CSV has them all.
+        # Seven digits are enough for readers of a page; the CSV has all digits.
         spec = figure.chart(study, _short(_bounded(shown))).to_dict()
         spec.pop("config", None)
         caption = " ".join(part for part in (figure.caption, figure.about(data), left_out) if part)
@@ -73,7 +73,7 @@ def draw(study: ReportData, predictions: AllPredictions, names: Sequence[str] | 
 
 
 def write_figures(drawn: Iterable[RenderedFigure], folder: Path) -> list[Path]:
-    """Write each figure as SVG, PNG and CSV, and its specification beside them; the files that were written."""
+    """Write each figure as SVG, PNG and CSV, with its specification beside them; returns the files written."""
     library, files = vl_convert(), []
     for one in drawn:
         spec = json.dumps({**one.spec, "config": {**config("light"), "background": THEMES["light"]["paper"]}})
@@ -91,8 +91,8 @@ def write_figures(drawn: Iterable[RenderedFigure], folder: Path) -> list[Path]:
 
 
 def _thinned(data: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, str]:
-    """At most :data:`MOST_ROWS` rows, and a sentence where some are left out: those of evenly spaced values of ``by``,
-    the first and the last among them, or else the first rows.
+    """At most :data:`MOST_ROWS` rows, and a sentence where some are left out. The rows that stay are those of evenly
+    spaced values of ``by``, the first and the last among them; without ``by``, the first rows.
     """
     if len(data) <= MOST_ROWS:
         return data, ""
@@ -107,7 +107,8 @@ def _thinned(data: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, str]:
 
 
 def _bounded(data: pd.DataFrame) -> pd.DataFrame:
-    """The same with intervals cut at 0 (of correlations at -100) and 100 %: a t interval of two seeds may end outside.
+    """The data with intervals cut at 0 % (for correlations at -100 %) and at 100 %: a t interval of two seeds may end
+    outside.
 
     Drawn in full they would leave the scores themselves no room; the CSV has them in full.
     """

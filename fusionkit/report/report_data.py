@@ -24,8 +24,8 @@ from fusionkit.specs import is_plain
 from fusionkit.store import Store, open_store
 from fusionkit.store.presence import MANIFEST
 
-# What is tried, and chosen by validation: everything that makes neither the task nor the method.
-# The store is among it: of two stores of one name a mean over both would be of different settings.
+# Axes that validation chooses: all that define neither the task nor the method.
+# The store is one of them: a mean over two stores of the same name would mix different settings.
 TRIED = tuple(name for name in AXES if name not in (*TASK_AXES, *METHOD_AXES, *OF_A_SEED, "fusion", "shots"))
 CELL = ["task_name", "shots_name", "method"]
 
@@ -35,11 +35,11 @@ class ReportData:
     """Runs, read and named.
 
     Attributes:
-        folders: where they lie. records: by digest. frame: a row a run and store that it was scored on: the columns
-            of :func:`fusionkit.results`, with ``task_name``, ``method``, ``shots_name`` and its ``folder``.
-        stores: by digest, those of the runs that are still to be found. floors: the runs that no head is trained for,
-            in a frame of their own. probing: how many runs on control labels and blocks of online codes lie beside,
-            which `fusionkit results` sums up.
+        folders: of the runs. records: by digest. frame: one row per run and store that it was scored on: the columns of
+            :func:`fusionkit.results`, with ``task_name``, ``method``, ``shots_name`` and its ``folder``.
+        stores: the stores that were found, by digest. floors: a frame of the floors, for which no head is trained.
+            probing: the number of runs on control labels and of blocks of online codes in the folders, which the report
+            leaves out and `fusionkit results` sums up.
     """
 
     folders: list[Path]
@@ -66,7 +66,7 @@ class ReportData:
         return in_order(self.frame["method"].tolist())
 
     def styles(self, names: Sequence[str]) -> dict[str, Style]:
-        """The style of each of these names: methods of this report, or names that one chart alone has."""
+        """The style of each of these names: methods of this report, or names that only one chart has."""
         return styles_of(self.methods, names)
 
     @cached_property
@@ -83,7 +83,7 @@ class ReportData:
         return self.chosen_within(CELL)
 
     def chosen_within(self, by: Sequence[str]) -> pd.DataFrame:
-        """The same of each group by these columns."""
+        """:attr:`chosen` for each group by these columns instead."""
         return self._choice(by).frame
 
     @cached_property
@@ -92,18 +92,18 @@ class ReportData:
         return self._choice(CELL).notes
 
     def _choice(self, by: Sequence[str]) -> Chosen:
-        # Of a setting that failed with some seeds the mean over the others would be the mean of the lucky ones.
+        # A group without a finished run keeps its failed ones in ``choose``: they have no score to report.
         found = choose(self.frame, TRIED, by)
         return replace(found, frame=found.frame[found.frame["status"] == "finished"])
 
     @cached_property
     def floors_beside(self) -> pd.DataFrame:
-        """The floors over the data of :attr:`chosen`, with its ``task_name`` and ``shots_name``: a row a run."""
+        """The floors over the data of :attr:`chosen`, with its ``task_name`` and ``shots_name``: one row per run."""
         if self.floors.empty:
             return self.floors
         data = [name for name in OF_FLOORS if name not in ("fusion", "sides")]
         cells = self.chosen[[*data, *CELL[:2]]].drop_duplicates()
-        # None and NaN are one to a merge only as texts.
+        # As texts, so that a merge treats None and NaN as equal.
         keyed = [each.assign(**{name: each[name].map(_text) for name in data}) for each in (self.floors, cells)]
         return keyed[0].merge(keyed[1], on=data)
 
@@ -130,7 +130,7 @@ class ReportData:
         return {row["task_name"]: own_metric(row) for row in rows}
 
     def metric(self, task: object) -> str | None:
-        """The score that a task's runs have."""
+        """The name of the score of a task's runs; None if no run of it has one."""
         return self._metrics.get(task)
 
     def task_with_unit(self, task: object, more: str = "") -> str:
@@ -138,16 +138,17 @@ class ReportData:
         return f"{task}{more} ({unit_of(self.metric(task))})"
 
     def epoch_steps(self, record: dict[str, Any]) -> int | None:
-        """Steps of an epoch; None as of :meth:`examples_learned`."""
+        """The optimizer steps of an epoch; None as in :meth:`examples_learned`."""
         if record.get("sampled"):  # of tasks over stores of their own, by task and epoch
             return int(sum(steps[0] for steps in record["sampled"].values()))
         examples = self.examples_learned(record)
         return None if examples is None else math.ceil(examples / record["spec"]["batch_size"])
 
     def examples_learned(self, record: dict[str, Any]) -> int | None:
-        """Training examples of an epoch; None where neither the record nor a store that is still there tells.
+        """The training examples of an epoch; None where neither the record nor an existing store says.
 
-        Of a whole training split all examples count; those without a label, which are left out, are too few to show.
+        For a whole training split all examples count, although those without a label are left out: these are too few to
+        show.
         """
         if record.get("draw"):
             return len(record["draw"])
@@ -167,7 +168,7 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
     """Read folders of runs; a run that lies in several counts once.
 
     Args:
-        stores: where to look for stores, beside the runs' own neighbours.
+        stores: where to look for stores, besides the folders around the folders of runs.
 
     Raises:
         UsageError: no folder is given, or one holds no finished run. StoreError: a record is damaged.
@@ -200,14 +201,16 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
 
 
 def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> dict[str, Store]:
-    """By digest, stores that are given, as such or in folders, and those beside folders of runs or their parents."""
+    """Stores by digest: the given ones (stores, or folders of stores), and those next to folders of runs or to their
+    parents.
+    """
     found: dict[str, Store] = {}
     beside = [parent for folder in runs for parent in (folder.resolve().parent, folder.resolve().parent.parent)]
     for folder in dict.fromkeys([*(path.resolve() for path in given), *beside]):
         with suppress(OSError):
             manifests = [folder / MANIFEST] if (folder / MANIFEST).is_file() else sorted(folder.glob(f"*/{MANIFEST}"))
             for path in manifests:
-                with suppress(FusionkitError, OSError):  # damaged or another's: to the report it is gone
+                with suppress(FusionkitError, OSError):  # damaged or unreadable: the report does without it
                     store = open_store(path.parent)
                     found.setdefault(store.digest, store)
     return found

@@ -1,9 +1,9 @@
 """The style of each method of a report: a colour, a shape and a dash pattern, the same in all of its charts.
 
-A fusion over frozen states has a style of its own in every report, as far as one of its variants goes. What else there
-is, a fusion with other options or with a method that trains through the encoder, takes a style that the report leaves
-free: the one whose colour is furthest from those in use, as seen by normal, red-blind and green-blind eyes
-(Machado, Oliveira and Fernandes 2009; distances in Oklab, Ottosson 2020).
+Each fusion over frozen states has a style that is the same in every report; the first of its variants gets it. Other
+variants, and fusions with a method that trains through the encoder, get a style that the report does not use yet: the
+one whose colour is furthest from those in use, for normal, red-blind and green-blind vision (Machado, Oliveira and
+Fernandes 2009; distances in Oklab, Ottosson 2020).
 
 Each colour has a contrast of 3 or more to white and to the dark page, as WCAG 2.2 asks of graphics (1.4.11).
 """
@@ -29,7 +29,7 @@ class Style(NamedTuple):
     dashes: tuple[int, ...] = (1, 0)
 
 
-# What is compared with is grey. Any two colours are 0.045 apart or more, as :func:`distance` has it.
+# ``last``, the default baseline, is grey. Any two colours are 0.045 apart or more by :func:`distance`.
 FAMILIES = {
     "last": Style("#777f92", "circle"),
     "layer": Style("#ae6154", "M-0.3,-1L0.3,-1L0.3,1L-0.3,1Z"),
@@ -61,8 +61,8 @@ LAB = np.array([[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4
 
 
 def styles_of(methods: Sequence[str], more: Sequence[str] = ()) -> dict[str, Style]:
-    """The style of each of a report's methods, and of ``more`` names that one chart alone has. Such a name has the
-    style of a method with the same fusion and method, where the report has one.
+    """The style of each of a report's methods, and of ``more`` names that only one chart has. Such a name gets the
+    style of a method of the report with the same fusion and method, if there is one.
     """
     found: dict[str, Style] = {}
     before: Counter[tuple[str, str]] = Counter()
@@ -70,7 +70,7 @@ def styles_of(methods: Sequence[str], more: Sequence[str] = ()) -> dict[str, Sty
     for method in methods:
         order.append((before[_kind(method)], " · " in method, method))
         before[_kind(method)] += 1
-    # The first of each kind before variants, plain fusions before those that train through the encoder.
+    # The first method of each kind before its variants, plain fusions before those that train through the encoder.
     for *_, method in sorted(order, key=lambda each: each[:2]):
         found[method] = _choose(method, found)
     for name in more:
@@ -81,7 +81,7 @@ def styles_of(methods: Sequence[str], more: Sequence[str] = ()) -> dict[str, Sty
 
 
 def _kind(method: str) -> tuple[str, str]:
-    """The fusion and the method of a name, both without options: ``last``, ``houlsby`` of ``last · houlsby:8``."""
+    """The fusion and the method of a name, both without options: ``last``, ``houlsby`` for ``last · houlsby:8``."""
     through = method.partition(" · ")[2]
     return family(method), through.partition(":")[0]
 
@@ -99,7 +99,7 @@ def _choose(method: str, found: dict[str, Style]) -> Style:
 
 @cache
 def distance(one: str, other: str) -> float:
-    """The least distance of two ``#rrggbb`` in Oklab over :data:`VISIONS`; of black and white it is 1."""
+    """The least distance of two ``#rrggbb`` in Oklab over :data:`VISIONS`; between black and white it is 1."""
     return float(np.linalg.norm(_oklab(one) - _oklab(other), axis=-1).min())
 
 

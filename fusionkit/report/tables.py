@@ -1,6 +1,6 @@
 """The tables of a report: each method on each task, compared with the baseline; every group, and every run.
 
-In the page: columns with their kinds, rows of cells with a text to show and a value to sort by.
+For the page a table is columns with their kinds, and rows of cells with a text to show and a value to sort by.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ TESTED = {
     "examples": "swaps of test examples between the two",
     "both": "a two-way test over seeds and test examples",
 }
-PLAIN = "last"  # compared with unless the user names another
+PLAIN = "last"  # the baseline unless the user names another
 STARS = {0.001: "***", 0.01: "**", 0.05: "*"}
 NOTHING = "–"
-ALL_SHOTS = 1e12  # what a draw of all examples is sorted by
+ALL_SHOTS = 1e12  # sort value of a draw of all examples
 FILTERED = ("task", "method")
 TEXTS = (*FILTERED, "run", "seeds", "chosen", "scored on")  # columns that are sorted as texts
-# A cell: {"t": what is shown, "v": what it is sorted by, "b": the best, "s": what it says more quietly}.
+# A cell: {"t": shown text, "v": value to sort by, "b": 1 for the best, "s": secondary text, "x": stars, "m": method}.
 Cell = dict[str, Any]
 
 
 def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFrame, list[str]]:
-    """One row a task, draw size and method: the columns of :func:`fusionkit.fit.compare` and ``is_best``; and notes.
+    """One row per task, draw size and method: the columns of :func:`fusionkit.fit.compare`, ``is_beaten`` and
+    ``is_best``; and notes.
 
     Args:
-        baseline: a method; None is ``last``, where there is any and it has pairs.
+        baseline: a method; None means ``last``, if there is any and it has pairs.
 
     Raises:
         UsageError: no such method, or none of its runs has a partner.
@@ -66,7 +67,7 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
                 f"With so few seeds no p-value here can be below {least:.2g}: more seeds are needed for significance."
             )
         differ = {name for names in table["also_differs"].dropna() for name in names.split(", ")}
-        if also := sorted(differ - {"fusion", *METHOD_AXES}):  # what makes a method is in its name
+        if also := sorted(differ - {"fusion", *METHOD_AXES}):  # a method's name has these already
             notes.append(f"Some methods also differ from it in {', '.join(also)}: validation chose these.")
     except UsageError:
         if baseline is not None:
@@ -108,15 +109,15 @@ def beside_floors(
 
 
 def mark_best(table: pd.DataFrame) -> pd.DataFrame:
-    """Add ``is_best``: whether a row has the best mean of its task and size of draw, or is not told from it."""
+    """Add ``is_best``: whether a row has the best mean of its task and size of draw, or ties with it."""
     goodness = table["mean"].where(~table["metric"].isin(LESS_IS_BETTER), -table["mean"])
     best = goodness.groupby([table["task_name"], table["shots_name"]]).transform("max")
     return table.assign(is_best=(goodness == best) | table[TIED].fillna(False).astype(bool))
 
 
 def matrix_tables(study: ReportData, table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Tables as papers have them: one row a method, one column a task and size of draw. What would leave half of a
-    table's cells empty, because it was tried with other methods, stands in a table of its own.
+    """Tables as in papers: one row per method, one column per task and size of draw. A column that would leave half of
+    a table's cells empty, because other methods were tried on it, is put into another table.
     """
     several = len(study.shots) > 1
     groups = {tuple(row[CELL]): row for _, row in table.iterrows()}
@@ -149,7 +150,7 @@ def matrix_tables(study: ReportData, table: pd.DataFrame) -> list[dict[str, Any]
 
 
 def _is_half_full(columns: Sequence[set[str]]) -> bool:
-    """Whether a table of columns with these methods has an entry in more than half of its cells."""
+    """Whether more than half of a table's cells are filled, if its columns have these methods."""
     return 2 * sum(map(len, columns)) > len(columns) * len(set().union(*columns))
 
 
@@ -158,7 +159,7 @@ def _brief(row: Any) -> Cell:
 
 
 def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
-    """One row a task, size of draw and method, with every column."""
+    """One row per task, size of draw and method, with every column."""
     rows, chosen = [], study.chosen.drop_duplicates(CELL).set_index(CELL)
     for _, row in table.iterrows():
         times, first = times_of(row["metric"]), chosen.loc[tuple(row[CELL])]
@@ -191,7 +192,7 @@ def _floor(scores: NDArray[np.float64] | None, times: float) -> Cell:
 
 
 def runs_table(study: ReportData) -> dict[str, Any]:
-    """One row a run."""
+    """One row per run."""
     rows = []
     for run in study.frame.to_dict(orient="records"):
         times = times_of(run["metric"])

@@ -24,7 +24,7 @@ class Texts:
         self._columns = store.manifest["columns"]
 
     def words_of(self, row: int, count: int) -> list[str]:
-        """The words of the sequence of a row, as many as have tags."""
+        """The first ``count`` words of the sequence that a row belongs to: those that have tags."""
         return list(self._sequences[self._sequence(row)])[:count]
 
     def rows(self, rows: IntArray) -> list[str]:
@@ -41,7 +41,7 @@ class Texts:
         return found
 
     def whole(self, rows: IntArray) -> str:
-        """The text that some rows are of; of two, both."""
+        """The text that some rows belong to; both texts if they belong to two."""
         sequences = dict.fromkeys(self._sequence(row) for row in rows.tolist())
         texts = [self._sequences[one] for one in sequences]
         return " ⁄ ".join(" ".join(text) if not isinstance(text, str) else text for text in texts)
@@ -51,7 +51,7 @@ class Texts:
 
     @cached_property
     def _sequences(self) -> list[Any]:
-        """The words or the text of each sequence; for a pair that is one sequence both texts, with a bar between."""
+        """The words or the text of each sequence; for a pair that is one sequence both texts, with a slash between."""
         frame = self._split.examples
         if self._columns["tokens"]:
             return [[str(word) for word in words] for words in frame[self._columns["tokens"]]]
@@ -68,7 +68,7 @@ class Texts:
 
     @cached_property
     def _pieces(self) -> list[str]:
-        # Here, not above: the tokenizer's library takes seconds to import, and most reports show words.
+        # Imported here: the tokenizer's library takes seconds to import, and most reports show words.
         from fusionkit.encoder.loading import tokenizer_of
 
         ids = read_small(self._store.path, self._split.name, "token_ids").tolist()

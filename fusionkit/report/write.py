@@ -1,7 +1,7 @@
 """Writing a report: the page as one HTML file that makes no request, and its figures as files.
 
 The content security policy in the page's head forbids every request, and every script whose SHA-256 it does not name.
-Texts of a data set are kept in JSON in which no tag can begin or end, and the scripts put them into the page as text.
+Texts of a data set are in JSON without ``<``, ``>`` and ``&``, and the scripts put them into the page as text.
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ def draw_figures(runs: Sequence[Path], folder: Path, names: Sequence[str] | None
 
 
 def fill_page(content: dict[str, Any]) -> str:
-    """The page as HTML, of what :func:`fusionkit.report.content.content_of` gives."""
+    """The page as HTML, from what :func:`fusionkit.report.content.content_of` returns."""
     # Vega, Vega-Lite and Vega-Embed as one script, which names them on ``window``.
     scripts = [str(vl_convert().javascript_bundle()), "\n".join(_file(name) for name in SCRIPTS)]
     return Template(_file("page.html")).substitute(
-        # Vega writes style attributes into its SVG, so styles may stand in line; none of them can load anything.
+        # Vega writes style attributes into its SVG, so inline styles are allowed; none of them can load anything.
         policy=f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'",
         title=html.escape(str(content["title"])),
@@ -116,7 +116,7 @@ def json_for_html(value: Any) -> str:
     """JSON that cannot end the element it stands in, nor begin a comment there; NaN and infinity become null."""
     finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
     text = json.dumps(finite, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    # Only strings hold these, where an escape says the same. U+2028 and U+2029 ended lines of older scripts.
+    # These occur only in strings, where an escape means the same. U+2028 and U+2029 ended lines in older JavaScript.
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text

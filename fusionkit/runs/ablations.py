@@ -1,4 +1,4 @@
-"""What runs score without the parts of their methods in spans of layers, kept beside their records."""
+"""Scores of runs without their method's parts in a span of layers, kept beside the runs' records."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ ABLATION = "ablation.json"
 
 @dataclass(frozen=True)
 class Ablation:
-    """What a run scores without its parts.
+    """One run's scores with and without the parts of its method.
 
     Attributes:
-        split: that was scored; ``examples`` of it. layers: those that have parts. whole: by task the score with all
-            parts; of one task by ``""``, of several their ``mean`` too. metrics: by task its score's name. spans: first
-            and last layer of each span, and the scores without its parts.
+        split: the split that was scored; ``examples`` is its size. layers: the layers that have parts.
+        whole: the score with all parts, by task: ``""`` for a run of one task; a run of several also has their
+            ``mean``.
+        metrics: the name of the score, by task. spans: for each span its first layer, its last layer, and the scores
+            without its parts.
     """
 
     digest: str
@@ -34,18 +36,18 @@ class Ablation:
     spans: Sequence[tuple[int, int, Mapping[str, float]]]
 
     def falls(self, task: str) -> dict[tuple[int, int], float]:
-        """By first and last layer the share of a task's score that is lost; of a score of 0 none is."""
+        """The share of a task's score that is lost, by first and last layer; 0 if the score with all parts is 0."""
         whole = self.whole[task]
         return {(a, b): 1 - found[task] / whole if whole else 0.0 for a, b, found in self.spans}
 
 
 def write_ablation(folder: Path, made: Ablation) -> None:
-    """Keep it in the folder of its run."""
+    """Write an ablation into its run's folder."""
     write_durably(folder / ABLATION, canonical_json(dataclasses.asdict(made)).encode())
 
 
 def read_ablation(folder: Path) -> Ablation | None:
-    """What was kept beside a run; None where it was not ablated."""
+    """The ablation in a run's folder; None where the run was not ablated."""
     if not (folder / ABLATION).is_file():
         return None
     found: dict[str, Any] = read_json(folder / ABLATION)

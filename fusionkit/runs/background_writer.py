@@ -11,13 +11,14 @@ from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 from fusionkit.statistics.kept_answers import RunAnswers
 
-MOST_WAITING = 16  # runs that are not on the disk yet, with their weights in memory
+MOST_WAITING = 16  # runs that may wait to be written, with their weights in memory
 
 
 class RunWriter:
-    """Writes runs one after the other. A run is synced up to eight times, and training must not wait for that.
+    """Writes runs one after the other in a thread: a run is synced up to eight times, and training must not wait for
+    that.
 
-    ``kept`` is called for each run that is on the disk, in the order of :meth:`write`, by the thread that calls it.
+    ``kept`` is called for each run that is on the disk, in the order of :meth:`write` and in the caller's thread.
     """
 
     def __init__(self, runs: RunsFolder, kept: Callable[[RunSpec], None]) -> None:

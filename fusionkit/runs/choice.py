@@ -1,7 +1,8 @@
-"""The setting that validation chooses: of the rates, epochs and layers that were tried, group by group.
+"""Chooses by validation one setting of the tuned options (rates, epochs, layers) for each group of runs.
 
-Runs are of one group where all but the tuned options and the seeds agree. Of a group the setting with the best mean
-validation score over its seeds counts, and all runs of other settings are left out. The test score has no say.
+Runs are in one group if they agree in everything but the tuned options and the seeds. In each group the setting with
+the best mean validation score over its seeds is kept, and the runs of all other settings are left out. Test scores are
+not used.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from fusionkit.runs.floors import are_floors
 from fusionkit.runs.probing import plain_runs
 from fusionkit.runs.summary import AXES, DIGESTS, OF_A_SEED, SEEDS, TUNED
 
-ORDERED = ("lr", "encoder_lr", "epochs")  # those whose grid has edges
-SHOWN = 8  # names of a note
-LISTED = 20  # runs of a message
-UNTOLD = (*DIGESTS, "task", "encoder", "rows")  # what a note does not name groups by
+ORDERED = ("lr", "encoder_lr", "epochs")  # tuned numbers: a chosen one can be at the edge of its grid
+SHOWN = 8  # names in a note
+LISTED = 20  # runs in a message
+UNTOLD = (*DIGESTS, "task", "encoder", "rows")  # columns that are not part of a group's name in notes
 TASK = ("data", "task", "label", "metric")  # runs that differ in these have scores of different things
 
 
@@ -34,8 +35,9 @@ class Chosen:
     """Runs that were chosen.
 
     Attributes:
-        frame: their rows. columns: the tuned options that had several values. notes: what a reader must know: settings
-            at the edge of their grid, and groups with settings that not every seed has finished.
+        frame: their rows. columns: the tuned options that had several values. notes: messages for the reader: the
+            values that were tried, chosen values at the edge of their grid, and groups in which no setting has finished
+            with every seed.
     """
 
     frame: pd.DataFrame
@@ -44,24 +46,25 @@ class Chosen:
 
 
 def chosen_by(name: str | None, frame: pd.DataFrame, shown: Sequence[str] = ()) -> Chosen:
-    """The runs that count: all of them, or with ``validation`` those of :func:`choose`, each value of the options that
-    are ``shown`` by itself.
+    """The runs that count: all runs, or with ``validation`` those that :func:`choose` gives. The options in ``shown``
+    are not tuned: runs with each of their values are kept.
     """
     return Chosen(frame, (), []) if name is None else choose(frame, [each for each in TUNED if each not in shown])
 
 
 def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] | None = None) -> Chosen:
-    """Of each group the runs of the setting that validation chooses.
+    """The runs of the setting that validation chooses in each group.
 
     Args:
-        frame: one row a run and store that it was scored on, as :meth:`fusionkit.runs.folder.RunsFolder.frame` has it.
-        tuned: the options that are chosen. by: the columns that make a group; None are all axes but the tuned ones.
+        frame: one row per run and store that it was scored on, as :meth:`fusionkit.runs.folder.RunsFolder.frame` has
+            it.
+        tuned: the options that are chosen. by: the columns that make a group; None means all axes but the tuned ones.
 
     Returns:
-        the finished runs of one setting a group. The settings that count are those with the most finished seeds, and
-        of these the ones without a failed or stopped run if there are any; of equal scores the first counts. A group
-        without a finished run keeps its rows. Of a run of several tasks over stores of their own the mean decides, and
-        its tasks' rows follow: one setting serves all.
+        the finished runs of one setting per group. Only the settings with the most finished seeds compete, and among
+        these only those without a failed or stopped run, if there are any. On equal scores the first setting wins. A
+        group without a finished run keeps its rows. For a run of several tasks over stores of their own the mean over
+        its tasks decides, and the rows of its tasks follow: one setting serves all tasks.
     """
     keys = list(by or (name for name in AXES if name not in (*tuned, *OF_A_SEED)))
     whole, frame = frame, frame[~_following(frame)]
@@ -71,7 +74,7 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
         return Chosen(whole, (), [])
     kept, edges, missing = list[int](), dict[str, list[str]](), list[str]()
     names = _telling(frame, [name for name in keys if name not in UNTOLD]) or keys[-1:]
-    # Groups of few columns, with places as their index: pandas copies each of a hundred columns for each group.
+    # Only the needed columns, indexed by row number: pandas copies each of a hundred columns for each group.
     narrow = frame[[*dict.fromkeys([*names, *columns, *SEEDS, "status", "metric", "validation_score"])]]
     places = tried_in_group.ngroup().to_numpy()
     for _, group in narrow.reset_index(drop=True).groupby(places, sort=True):
@@ -98,8 +101,8 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
 
 
 def best_run(frame: pd.DataFrame) -> str:
-    """The digest of the run that validation chooses of one task: of the setting, fusion and all, with the best mean
-    over its seeds the seed with the best score.
+    """The digest of one task's best run by validation. First the setting (fusion and all other options) with the best
+    mean over its seeds is chosen, then its seed with the best score.
 
     Raises:
         UsageError: the runs are of several tasks, or none has finished.
@@ -126,13 +129,13 @@ def best_run(frame: pd.DataFrame) -> str:
 
 
 def heads_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """The runs that have a head to predict with: no floors, no control labels, no blocks of online codes."""
+    """The runs with a head that predicts the task: no floors, no control labels, no blocks of online codes."""
     return plain_runs(frame[~are_floors(frame)])
 
 
 def best_of_each_task(frame: pd.DataFrame) -> dict[str, str]:
-    """The run of each task that :func:`best_run` chooses, by the name of the task: its column, and the data where
-    several data sets have the column. UsageError where no run has finished.
+    """The digest of the run that :func:`best_run` chooses for each task, by the task's name. The name is the label
+    column, with data and task in front where several tasks have the column. UsageError where no run has finished.
     """
     finished = heads_of(frame[frame["status"] == "finished"])
     if finished.empty:
@@ -146,7 +149,7 @@ def best_of_each_task(frame: pd.DataFrame) -> dict[str, str]:
 
 
 def listed_runs(frame: pd.DataFrame) -> str:
-    """The finished runs as lines, the best by validation of each task first: digest, what the run was, its score."""
+    """The finished runs as lines: digest, options that differ, score. Each task's best by validation comes first."""
     good = heads_of(frame[frame["status"] == "finished"])
     told = [name for name in AXES if name not in UNTOLD and (name in ("label", "fusion") or _differs(good[name]))]
     names = [*told, *(name for name in SEEDS if _differs(good[name]))]
@@ -163,14 +166,14 @@ def listed_runs(frame: pd.DataFrame) -> str:
 
 
 def _following(frame: pd.DataFrame) -> pd.Series[bool]:
-    """The rows of tasks whose run has a row of the mean, too."""
+    """Which rows are of single tasks whose run also has a row for their mean."""
     means = are_means(frame)
     return ~means & frame["digest"].isin(frame.loc[means, "digest"])
 
 
 def _best(group: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """The finished rows of the setting that counts; all rows of a group that has none."""
-    # In the order of their values: of equal scores the first counts, whichever run ended first.
+    """The finished rows of the chosen setting; all rows of a group without a finished run."""
+    # Settings are numbered in the order of their values, so that a tie does not depend on which run ended first.
     setting = group.groupby(list(columns), sort=True, dropna=False).ngroup().to_numpy()
     finished, scores = (group["status"] == "finished").to_numpy(), group["validation_score"].to_numpy(dtype=np.float64)
     seeds = list(group[[*SEEDS]].itertuples(index=False, name=None))
@@ -194,7 +197,7 @@ def _seeds(runs: pd.DataFrame) -> set[tuple[int, int]]:
 
 
 def _edges(group: pd.DataFrame, best: pd.DataFrame, columns: Sequence[str]) -> Iterator[str]:
-    """What to say of each tuned number that is the least or the largest of those tried."""
+    """A message for each tuned number whose chosen value is the least or the largest that was tried."""
     for name in (name for name in columns if name in ORDERED):
         tried, value = sorted(group[name].unique()), best[name].iloc[0]
         if len(tried) > 1 and value in (tried[0], tried[-1]):
@@ -207,7 +210,7 @@ def _differs(column: pd.Series[Any]) -> bool:
 
 
 def _telling(frame: pd.DataFrame, keys: Sequence[str]) -> list[str]:
-    """The fusion, and each column that tells rows apart which those before it do not."""
+    """The fusion, and each column that separates rows which the columns before it do not."""
     told, groups = list[str](), 1
     for name in sorted(keys, key=lambda key: key != "fusion"):
         if name == "fusion" or len(frame[[*told, name]].drop_duplicates()) > groups:
@@ -217,13 +220,13 @@ def _telling(frame: pd.DataFrame, keys: Sequence[str]) -> list[str]:
 
 
 def _values(column: pd.Series[Any]) -> list[Any]:
-    """The values that were tried, numbers in their order; a run that has no such number tried none."""
+    """The values that were tried. Those of :data:`ORDERED` are sorted, without missing values."""
     found = column.drop_duplicates()
     return sorted(found.dropna()) if column.name in ORDERED else found.tolist()
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first names, and how many there are of others."""
+    """The first names, and the number of the others."""
     more = f" and {counted(len(names) - SHOWN, 'other')}" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 

@@ -1,7 +1,7 @@
-"""Which process trains which run: one locked file a run, so that several processes can share a folder of runs.
+"""Which process trains which run: one locked file per run, so that several processes can share a folder of runs.
 
-The kernel drops a claim with the process that holds it. So a claim that can be taken belongs to no living process, and
-a run without a record whose claim can be taken is still to be trained.
+The kernel releases a claim when the process that holds it ends. So a claim that can be taken belongs to no living
+process, and a run without a record whose claim can be taken still has to be trained.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fusionkit.io.files import disk_errors
 from fusionkit.io.locks import NO_LOCKS, holder_of, is_locked, sign, try_lock, try_lock_in
 from fusionkit.runs.folder import CLAIMS, UNIT, RunsFolder, digest_of_record
 
-SHOWN = ("task", "label", "fusion", "head", "shots", "data_seed", "lr")  # of a run that failed
+SHOWN = ("task", "label", "fusion", "head", "shots", "data_seed", "lr")  # fields that are shown of a failed run
 
 
 def this_process() -> str:
@@ -34,7 +34,7 @@ class Claims:
         self._is_new = not runs.exists()
 
     def work(self) -> bool:
-        """Whether this folder's file system knows locks; without them every claim is granted."""
+        """Whether this folder's file system supports locks; without them every claim is granted."""
         probe = f"probe-{os.getpid()}"
         try:
             return not self.take(probe) or probe in self._held
@@ -60,7 +60,7 @@ class Claims:
         return True
 
     def holds(self, digest: str) -> bool:
-        """Whether no other process can have this run; False on a file system without locks."""
+        """Whether this process holds a run's claim, so no other can take it; False on a file system without locks."""
         return digest in self._held
 
     def release(self, digest: str) -> None:
@@ -84,7 +84,7 @@ class Claims:
         """
         for digest in list(self._held):
             self.release(digest)
-        # A process that was killed between keeping a run and dropping its claim has left a file that nobody asks for.
+        # A process that was killed between keeping a run and releasing its claim leaves a file nobody else removes.
         with contextlib.suppress(OSError):
             for left in list(self._folder.iterdir()):
                 if (file := try_lock(left)) is not None:
@@ -95,17 +95,18 @@ class Claims:
                 self._folder.parent.rmdir()
 
     def _drop(self, name: str, file: IO[str]) -> None:
-        with file, contextlib.suppress(OSError):  # a folder that went away took the claim along
+        with file, contextlib.suppress(OSError):  # the folder, and the claim in it, may have been removed
             (self._folder / name).unlink(missing_ok=True)
 
 
 def runs_status(runs: RunsFolder) -> dict[str, Any]:
-    """The numbers of runs that are ``finished``, ``stopped`` early by halving, or ``broken_off`` (begun, and nobody
-    trains them); ``running``, the number by the process that trains them; ``failed``, with errors.
+    """The state of a folder's runs: the number that is ``finished``, that halving ``stopped`` early, and that is
+    ``broken_off`` (begun, and no process trains them); the number ``running``, by process; those that ``failed``, with
+    errors.
     """
     claims = runs.path / CLAIMS
     there: list[Path] = []
-    with contextlib.suppress(FileNotFoundError):  # it goes with the last claim in it
+    with contextlib.suppress(FileNotFoundError):  # the folder is removed with the last claim in it
         there = sorted(claims.iterdir())
     claimed = [path for path in there if not path.name.startswith(UNIT) and is_locked(path)]
     records = runs.all_records()

@@ -1,4 +1,4 @@
-"""How far a group's mean would be off with other seeds and other test examples."""
+"""Standard errors of a group's mean score over seeds and over test examples."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ SEEDS, EXAMPLES, BOTH = OVER
 
 
 def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | None, groups: int) -> tuple[str, str]:
-    """What intervals and p-values are over, and a note where answers are missing.
+    """What intervals and p-values are over (seeds, test examples or both), and a note where answers are missing.
 
     Args:
-        over: ``seeds``, ``examples``, ``both``; None is ``both`` where all finished runs have answers, and
-            ``examples`` where no group has two runs. groups: the number of groups of ``frame``.
+        over: ``seeds``, ``examples`` or ``both``. None means ``both`` where all finished runs have answers on test
+            (``examples`` if no group has two runs), else ``seeds``.
+        groups: the number of groups of ``frame``.
 
     Raises:
         UsageError: runs without answers, where examples are asked for.
@@ -51,14 +52,14 @@ def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | 
 
 
 def are_means(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Rows of the mean of tasks over stores of their own, whose examples have nothing in common."""
+    """Which rows are the mean of tasks over stores of their own, bool ``[rows]``: these tasks share no examples."""
     if "task_stores" not in frame:
         return pd.Series(data=False, index=frame.index)
     return frame["task_stores"].notna() & (frame["task"] == MEAN)
 
 
 def scored_runs(runs: pd.DataFrame) -> list[ScoredRun]:
-    """Finished runs, each on its test split."""
+    """Finished runs, each with its test split and its score there."""
     columns = runs[["digest", "evaluated", "metric", "score"]].itertuples(index=False, name=None)
     return [ScoredRun(*each) for each in columns]
 
@@ -67,7 +68,7 @@ def error_of_mean(seeds: SeedError, runs: pd.DataFrame, answers: ExampleScores |
     """The errors of a group's mean score.
 
     Args:
-        seeds: its error over seeds. runs: finished ones of the group.
+        seeds: the error of the mean over seeds. runs: the finished runs of the group.
     """
     scored = scored_runs(runs[runs[SCORED_ON] == TEST])
     found = [None if answers is None else answers.of(run) for run in scored]
@@ -86,5 +87,5 @@ def error_of_mean(seeds: SeedError, runs: pd.DataFrame, answers: ExampleScores |
 
 
 def without_examples(seeds: SeedError) -> TwoWay:
-    """The errors over seeds, where nothing is known of examples."""
+    """The errors over seeds alone, for runs whose answers are not known."""
     return TwoWay(seeds.error, np.nan, np.nan, np.nan, seeds, 0)

@@ -1,4 +1,4 @@
-"""The answers of runs on their test splits, each read once: what comparisons over test examples are made from."""
+"""The answers of runs on their test splits, as comparisons over test examples need them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fusionkit.statistics.examples import SCORES, Score, pseudo_values
 from fusionkit.statistics.intervals import Floats
 from fusionkit.statistics.kept_answers import KeptAnswers, RunAnswers
 
-Read = Callable[[str], Mapping[str, RunAnswers]]  # a run's answers by the data whose test split they are on
-HELD = 8192  # runs whose values are kept in memory, on CoNLL-2003 28 KB each
+Read = Callable[[str], Mapping[str, RunAnswers]]  # digest of a run → its answers, by the name of the test data
+HELD = 8192  # runs whose values are kept in memory: 28 KB each on CoNLL-2003
 
 
 class ScoredRun(NamedTuple):
@@ -34,10 +34,10 @@ class OnTest(NamedTuple):
 
 
 class ExampleScores:
-    """Reads answers, and keeps what it needs of them.
+    """Reads answers, and keeps in memory what each example adds to a run's score.
 
     Args:
-        read: by a run's digest its answers; nothing of a run that was kept without.
+        read: gives a run's answers by its digest; an empty mapping for a run that was kept without answers.
     """
 
     def __init__(self, read: Read) -> None:
@@ -53,8 +53,8 @@ class ExampleScores:
         return self._on_test(run)
 
     def counts(self, runs: Sequence[ScoredRun]) -> tuple[Score, Floats] | None:
-        """The counts of runs on one test split, ``[runs, E, k]``, and the score of their sums; None where one lacks
-        answers. Arguments and errors as those of :meth:`of`.
+        """A score as a function of sums of counts, and the counts of runs on one test split, ``[runs, E, k]``; None
+        where a run lacks answers or its answers have no counts for the metric. Errors are those of :meth:`of`.
         """
         terms = [self._terms(run) for run in runs]
         if not all(terms):
@@ -97,7 +97,7 @@ def _classes(parts: Sequence[KeptAnswers]) -> list[str]:
 
 
 def _mean_of(metrics: Sequence[str], widths: Sequence[int]) -> Score:
-    """The mean of several scores, each of its own columns."""
+    """The mean of several scores, each computed from its own columns of the counts."""
     ends = np.cumsum(widths)
 
     def score(sums: Floats) -> Floats:

@@ -20,8 +20,8 @@ def find_run(place: str | Path) -> list[Path]:
     if (path / RECORD).is_file():
         return [path]
     if path.is_dir():
-        # Failed and stopped runs and floors are kept too, to be seen, without weights; those on control labels predict
-        # nothing.
+        # Failed runs, stopped runs and floors have a record and no weights; runs on control labels do not predict the
+        # task.
         records = {file.parent: read_json(file) for file in sorted(path.glob(f"*/{RECORD}"))}
         found = [
             folder

@@ -1,4 +1,4 @@
-"""Floors in a table of runs: what of their spec says nothing, and which groups do not beat the majority."""
+"""Floors in a table of runs: which options do not apply to them, and which groups do not beat the majority."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fusionkit.runs.shown_split import SCORED_ON
 MAJORITY = FLOORS[0]
 FLOOR, BEATS = "majority", "beats_majority"  # columns of a summary that has floors
 FLOORED = (FLOOR, BEATS)
-MARK = "†"  # of a score that is not above the majority's
-NAMING = ("fusion", "method_name")  # the columns that may name floors: of runs, of a report
-CLASSES_TOLD = ("accuracy", "micro_f1")  # which the most frequent class may reach without a head
+MARK = "†"  # marks a score that is not above the majority's
+NAMING = ("fusion", "method_name")  # the columns that may name floors: in a table of runs, in a report
+CLASSES_TOLD = ("accuracy", "micro_f1")  # scores that the most frequent class alone may reach
 MOST = 8  # groups that a note names
 
 
@@ -28,7 +28,7 @@ def are_floors(frame: pd.DataFrame) -> pd.Series[bool]:
 
 
 def without_options(frame: pd.DataFrame, free: Sequence[str]) -> pd.DataFrame:
-    """The runs, the floors among them without the values of these columns: a majority has no rate."""
+    """The runs, with these columns emptied for floors: a majority has no learning rate."""
     floors = are_floors(frame)
     if not floors.any():
         return frame
@@ -37,11 +37,12 @@ def without_options(frame: pd.DataFrame, free: Sequence[str]) -> pd.DataFrame:
 
 
 def with_majority(table: pd.DataFrame, keys: Sequence[str], free: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
-    """A summary with the majority's mean beside each group and whether the group beats it, and notes on those that do
-    not; as it is where it has no majority.
+    """Adds the majority's mean to each group of a summary, and whether the group beats it; also gives notes on groups
+    that do not. A summary without a majority is returned as it is.
 
     Args:
-        table: one row a group. keys: the columns that tell its groups apart. free: those that floors have no value in.
+        table: one row per group. keys: the columns that define its groups. free: the columns in which floors have no
+            value.
     """
     name = next((key for key in NAMING if key in keys and MAJORITY in set(table[key])), None)
     if name is None:

@@ -4,11 +4,11 @@ RUNS/{digest}/run.json             spec, scores, curve, times, counts: written l
 RUNS/{digest}/weights.safetensors  the best epoch's fusion and head
 RUNS/{digest}/answers.safetensors  its answers on test, as far as scores need them
 RUNS/{digest}/delta.safetensors    what a method trained of the encoder, where the run has one
-RUNS/{digest}/state.safetensors    of a run in training through the encoder, to go on from; gone with its end
-RUNS/results.parquet               one row a run, made anew from the records
-RUNS/curves.parquet                one row an epoch of a run: its digest, epoch, loss, validation_score, seconds
-RUNS/.claims/{digest}              locked by the process that trains this run (runs/claims.py); gone when none does
-RUNS/logs/                         what TensorBoard, MLflow and wandb keep of the runs (fusionkit/logs)
+RUNS/{digest}/state.safetensors    the state of a run in training through the encoder; removed when the run ends
+RUNS/results.parquet               one row per run, rebuilt from the records
+RUNS/curves.parquet                one row per epoch of a run: its digest, epoch, loss, validation_score, seconds
+RUNS/.claims/{digest}              locked by the process that trains this run (runs/claims.py); removed afterwards
+RUNS/logs/                         files of TensorBoard, MLflow and wandb about the runs (fusionkit/logs)
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 DELTA, STATE, ANSWERS = "delta.safetensors", "state.safetensors", "answers.safetensors"
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
 CLAIMS, LOGS = ".claims", "logs"
-UNIT = "unit-"  # begins the name of a file there that is no run's: a cluster's worker is at a unit
+UNIT = "unit-"  # prefix of files in CLAIMS that belong to no run: a cluster's worker trains this unit
 # Columns of CURVES with their Arrow types.
 CURVE = {
     "digest": "string", "epoch": "int64", "loss": "float64", "validation_score": "float64",
     "seconds": "float64", "seconds_alone": "float64",
 }  # fmt: skip
-# What a run cost beside its own share of ``seconds``; records of earlier releases have none of it.
+# What a run cost besides its own share of ``seconds``; records of earlier releases have none of these.
 COSTS = (
     "seconds_alone", "training_flops", "prediction_flops", "peak_memory", "peak_memory_alone", "kept_bytes", "threads",
     "processes",
@@ -56,17 +56,17 @@ FLAT = (
 )  # fmt: skip
 
 
-CODE = ("code_length", "uniform_length")  # in bits, of a run of an online code
+CODE = ("code_length", "uniform_length")  # in bits, for a run that codes a block of an online code
 
 
 class RunsFolder:
-    """A folder of runs. The first run that is written makes it."""
+    """A folder of runs. Writing the first run makes it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def claim(self) -> None:
-        """Refuse a folder that holds something else than runs (UsageError)."""
+        """Refuse a folder that holds anything other than runs (UsageError)."""
         path = self.path
         if path.exists() and not (path.is_dir() and (is_runs(path) or all(map(_ours, path.iterdir())))):
             raise UsageError(
@@ -77,9 +77,9 @@ class RunsFolder:
             )
 
     def record(self, spec: RunSpec) -> dict[str, Any] | None:
-        """The record of a finished run, or None; StoreError for one that is damaged or cannot be read."""
+        """The record of a run, or None if it has none; StoreError for one that is damaged or cannot be read."""
         found = _read(self.path / spec.digest / RECORD)
-        # Its spec as of today: a record of an earlier release lacks the fields that came later.
+        # With the current spec: a record of an earlier release lacks the fields that were added later.
         return None if found is None else {**found, "spec": spec.to_dict()}
 
     def has(self, digest: str) -> bool:
@@ -115,9 +115,10 @@ class RunsFolder:
         """Write a run: weights and answers first, then the record, which says that the run is finished.
 
         Args:
-            answers: by the name of the data whose test split they are on; ``""`` is the record's own.
+            answers: by the name of the data whose test split they are on; ``""`` stands for the data that the record is
+                scored on.
         """
-        from safetensors.torch import save  # loads torch, which who reads records needs not
+        from safetensors.torch import save  # loads torch, which reading records does not need
 
         folder = self.path / spec.digest
         with disk_errors(folder):
@@ -135,18 +136,18 @@ class RunsFolder:
             write_fields(folder / RECORD, record)
 
     def keep_answers(self, digest: str, answers: Mapping[str, RunAnswers]) -> None:
-        """Put answers beside a run that was kept without them."""
+        """Write answers beside a run that was kept without them."""
         write_durably(self.path / digest / ANSWERS, to_bytes(answers))
 
     def answers(self, digest: str) -> dict[str, RunAnswers]:
-        """A run's answers by the name of the data whose test split they are on; none of a run that was kept without;
+        """A run's answers by the name of the data whose test split they are on; empty for a run that was kept without;
         StoreError for a damaged file.
         """
         path = self.path / digest / ANSWERS
         try:
             if path.is_file():
                 return from_bytes(path.read_bytes())
-            # A record that was taken from a file brings them along.
+            # A record that was taken from a file of records contains its answers.
             path = self.path / digest / RECORD
             return answers_in(_read(path) or {})
         except ValueError as error:
@@ -157,20 +158,22 @@ class RunsFolder:
         return [path for path in self.path.glob("*") if path.is_dir() and _is_digest(path.name)]
 
     def record_files(self) -> list[Path]:
-        """The files of all records. A run's folder is named by its digest: what a user copied aside is no run more."""
+        """The files of all records. Only a folder named by a digest is a run's: copies with other names are ignored."""
         try:
             return [path for path in self.path.glob(f"*/{RECORD}") if _is_digest(path.parent.name)]
-        except FileNotFoundError:  # another process has removed the folder that it made, as it kept no run
+        except FileNotFoundError:  # another process made the folder, and removed it because it kept no run
             return []
 
     def records(self) -> list[dict[str, Any]]:
-        """The records of all finished runs, in the order they ended; UsageError for none, StoreError if damaged."""
+        """The records of all runs that have one, in the order they ended; UsageError if none has, StoreError if
+        damaged.
+        """
         if not (found := self.all_records()):
             self.refuse_empty()
         return found
 
     def refuse_empty(self) -> None:
-        """Refuse a folder without a record (UsageError); none is read."""
+        """Refuse a folder without a record (UsageError). No record is read."""
         if not self.record_files():
             raise UsageError(
                 f"{self.path} holds no finished run",
@@ -180,20 +183,22 @@ class RunsFolder:
             )
 
     def all_records(self) -> list[dict[str, Any]]:
-        """The same, each run once; none is no error."""
+        """The records of all finished, stopped and failed runs, each run once, in the order they ended; empty if there
+        are none. StoreError for a damaged one.
+        """
         paths: list[tuple[int, Path]] = []
         for path in self.record_files():
-            with contextlib.suppress(FileNotFoundError):  # it failed, and another process tries it again just now
+            with contextlib.suppress(FileNotFoundError):  # another process has removed it to try a failed run again
                 paths.append((path.stat().st_mtime_ns, path))
         found: dict[str, dict[str, Any]] = {}
-        for _, path in sorted(paths):  # by name they would stand in the order of their digests, which is none
+        for _, path in sorted(paths):  # by time: the order of digests means nothing
             if (record := _read(path)) is None:
                 continue
             try:
                 spec = RunSpec.from_dict(record["spec"])
             except (KeyError, TypeError, UsageError) as error:
                 raise _damaged(path, "a run's spec", str(error).splitlines()[0]) from error
-            # What an earlier release kept of a rate of 1, not 1.0, lies under another name than today's.
+            # An earlier release wrote a rate of 1 and not 1.0, so its folder has another name than the run has today.
             found.setdefault(spec.digest, {**record, "spec": spec.to_dict()})
         return list(found.values())
 
@@ -204,9 +209,9 @@ class RunsFolder:
         return pd.DataFrame(self.rows(metric, each_test))
 
     def rows(self, metric: str | None = None, each_test: bool = False) -> list[dict[str, Any]]:
-        """One row a run, or with ``each_test`` one for each store that is scored: spec, scores and costs.
+        """One row per run, or with ``each_test`` one per store that it was scored on: spec, scores and costs.
 
-        ``metric`` is the score to show, None each task's own; UsageError if no run has it.
+        ``metric`` is the score to show, None means each task's own; UsageError if no run has it.
         """
         records = self.records()
         known = {name for record in records for name in record.get("scores", {}).get("validation", {})}
@@ -216,7 +221,7 @@ class RunsFolder:
         return [row for found in rows for row in found]
 
     def write_table(self) -> None:
-        """Make ``curves.parquet`` and ``results.parquet`` from the records, where there are any."""
+        """Make ``curves.parquet`` and ``results.parquet`` from the records, if there are any."""
         if not (records := self.all_records()):
             return
         import pandas as pd
@@ -245,18 +250,18 @@ def _named(answers: Mapping[str, RunAnswers], record: Mapping[str, Any]) -> dict
 
 
 def is_runs(path: Path) -> bool:
-    """True where ``fit`` has kept something."""
+    """Whether ``fit`` has kept a run in a folder."""
     return (path / TABLE).is_file() or next(path.glob(f"*/{RECORD}"), None) is not None
 
 
 def is_begun(path: Path) -> bool:
-    """True where ``fit`` has begun something, also where a full disk let it keep nothing."""
+    """Whether ``fit`` has begun a run in a folder, even if a full disk kept it from writing a record."""
     entries = list(path.iterdir())
     return is_runs(path) or (bool(entries) and all(map(_ours, entries)))
 
 
 def _ours(path: Path) -> bool:
-    # A run's folder may still be empty: the first one, of a process that was killed.
+    # A run's folder may be the only entry and still be empty, if the process was killed.
     return path.is_dir() and (path.name in (CLAIMS, LOGS) or _is_digest(path.name))
 
 
@@ -265,7 +270,7 @@ def _is_digest(name: str) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A record; None where there is none, or none any more: who tries a failed run again removes it."""
+    """A record; None where there is none, or none any more: trying a failed run again removes its record."""
     try:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -281,13 +286,13 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _damaged(path: Path, expected: str | None, received: str | None) -> StoreError:
-    # One sweep's record is in the way of every other in this folder, so the file is named.
+    # A damaged record stops every sweep that uses this folder, so the message names the file.
     remedy = "remove that run's folder; the command that made it trains it again"
     return StoreError(f"{path} is damaged", expected=expected, received=received, remedy=remedy)
 
 
 def digest_of_record(record: dict[str, Any]) -> str:
-    """The name of a run's folder."""
+    """The digest of a record's run, which is the name of its folder."""
     return RunSpec.from_dict(record["spec"]).digest
 
 
@@ -297,13 +302,15 @@ def is_floor(record: Mapping[str, Any]) -> bool:
 
 
 def others_of(record: dict[str, Any]) -> dict[str, Any]:
-    """What a record has of a run's tasks but the first, by their names: ``labels``, ``default``, ``layer_weights``."""
-    # Records of earlier releases know one other task, and it has one name.
+    """A record's entries about all of a run's tasks but the first, by their names: ``labels``, ``default``,
+    ``layer_weights``.
+    """
+    # Records of earlier releases have at most one other task, always named ``slots``.
     return dict(record.get("others") or ({"slots": record["slots"]} if record.get("slots") else {}))
 
 
 def task_scores(record: dict[str, Any]) -> dict[str, float | None]:
-    """Of a run of several tasks each one's own metric on test, by name and metric: ``topic_accuracy``."""
+    """For a run of several tasks each task's own metric on test, by task and metric: ``topic_accuracy``."""
     scores = record.get("scores", {})
     names = list(tasks_of(record["spec"]["task"])) if others_of(record) else []
     told: dict[str, str] = {}
@@ -314,7 +321,9 @@ def task_scores(record: dict[str, Any]) -> dict[str, float | None]:
 
 
 def layer_weights_of(record: dict[str, Any]) -> dict[str, list[float] | None]:
-    """The mean weight of each layer, by the column that it serves; of tasks over stores of their own by the task."""
+    """The mean weight of each layer, by the column it is used for; by the task for tasks over stores of their own. None
+    for a fusion without such weights.
+    """
     found = [record.get("layer_weights"), *(each.get("layer_weights") for each in others_of(record).values())]
     label, tasks = record["spec"]["label"], tasks_of(record["spec"]["task"])
     names = list(tasks) if record["spec"].get("task_stores") else label.split(",") if len(found) > 1 else [label]
@@ -322,10 +331,10 @@ def layer_weights_of(record: dict[str, Any]) -> dict[str, list[float] | None]:
 
 
 def timed_curve(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """A record's epochs; none of a failed run. Of each the ``seconds`` that the run had taken when it was over, its own
-    share of what was trained together, and ``seconds_alone``, scaled to what the run would take by itself.
+    """A record's epochs; none for a failed run. Each has ``seconds``, the time until that epoch's end as the run's own
+    share of what was trained together, and ``seconds_alone``, scaled to the time that the run would take alone.
 
-    Records of earlier releases tell the whole run's seconds alone: theirs are spread evenly.
+    Records of earlier releases have the seconds of the whole run only: these are spread evenly.
     """
     curve = record.get("curve") or []
     whole = record.get("seconds") or 0.0
@@ -341,13 +350,13 @@ def timed_curve(record: dict[str, Any]) -> list[dict[str, Any]]:
 def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, Any]:
     """A record's spec and results side by side, without curve and lists; the scores of one metric."""
     flat = {"digest": digest_of_record(record), **record["spec"], **{name: record.get(name) for name in FLAT}}
-    flat["sides"] = record.get("sides", 1)  # runs of earlier releases do not tell
+    flat["sides"] = record.get("sides", 1)  # records of earlier releases lack it
     if not flat["task_stores"]:
-        known = options_of(RunSpec)  # they say nothing of one store
+        known = options_of(RunSpec)  # OF_TASKS do not apply to a run over one store
         flat |= {name: None for name in OF_TASKS if flat.get(name) == known[name].default}
     else:
         flat |= weights_of_tasks(record)
-    flat["evaluated"] = flat["evaluated"] or flat["data"]  # an earlier release knew one store a run
+    flat["evaluated"] = flat["evaluated"] or flat["data"]  # in earlier releases a run had one store
     flat |= task_scores(record)
     if record["spec"].get("mdl") is not None:
         flat |= {name: record.get("scores", {}).get("test", {}).get(name) for name in CODE}
@@ -362,8 +371,8 @@ def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, 
 
 
 def flat_tests(record: dict[str, Any], metric: str | None = None) -> list[dict[str, Any]]:
-    """A record as :func:`flat_record` gives it, for each store that it was scored on, or for each of several tasks over
-    stores of their own and their mean.
+    """A record as :func:`flat_record` gives it: one row per store that it was scored on; for several tasks over stores
+    of their own, one row per task and one for their mean.
     """
     if record["spec"].get("task_stores"):
         return rows_of_tasks(record, flat_record(record), task_scores(record), metric)

@@ -1,12 +1,13 @@
-"""Summaries with what probing runs say of each group: selectivity, and the length of an online code.
+"""Adds the results of probing runs to the groups of a summary: selectivity, and the length of an online code.
 
     selectivity = mean of (score − control score) over pairs           (Hewitt and Liang 2019)
     L_online = Σ over blocks of −log₂ p, and t_1 b of the first        compression = L_uniform / L_online
                                                                        (Voita and Titov 2020)
 
-A pair is a run and its control run, which agree in all options and both seeds: a paired difference with its interval,
-as :mod:`fusionkit.runs.comparison.pairing` makes every other. Codes are those of the blocks that agree with a run in
-the same way (:mod:`fusionkit.dataset.online_code`): one code a seed, with the interval of their mean.
+A pair is a run and its control run, which agree in all options and both seeds. The difference and its interval are
+computed as for other pairs (:mod:`fusionkit.runs.comparison.pairing`). A code is the sum over blocks that agree with a
+run in the same way (symbols: :mod:`fusionkit.dataset.online_code`). There is one code per seed; the interval is that
+of their mean.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PAIRED_BY = [name for name in (*AXES, *SEEDS) if name not in (CONTROL, MDL)]
 
 
 def plain_runs(frame: pd.DataFrame) -> pd.DataFrame:
-    """The runs on the task itself: without those on control labels and the blocks of online codes."""
+    """The runs on the task itself: no runs on control labels and no blocks of online codes."""
     if CONTROL not in frame:
         return frame
     kept: pd.DataFrame = frame[~frame[CONTROL].astype(bool) & frame[MDL].isna()]
@@ -46,16 +47,16 @@ def with_probing(
     chosen: Sequence[str] = (),
     average: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """A summary with the selectivity of each group, where there are control runs, and its code, where there are blocks.
+    """A summary with each group's selectivity, if there are control runs, and its online code, if there are blocks.
 
     Args:
-        summary: of ``frame`` by the same choices (:func:`fusionkit.runs.summary.summarise`). frame: the plain runs
+        summary: of ``frame`` with the same arguments (:func:`fusionkit.runs.summary.summarise`). frame: the plain runs
             that are summed up. every: all runs.
 
     Returns:
-        the summary with ``control_score``, ``selectivity``, ``selectivity_low``, ``selectivity_high`` and the pairs,
-        ``controls``; with ``code_bits`` (mean over seeds), ``code_std``, ``code_low``, ``code_high``, mean
-        ``compression`` and the seeds whose blocks have all ended, ``codes``.
+        the summary with ``control_score``, ``selectivity``, ``selectivity_low``, ``selectivity_high`` and ``controls``,
+        the number of pairs; with ``code_bits`` (mean over seeds), ``code_std``, ``code_low``, ``code_high``, mean
+        ``compression`` and ``codes``, the number of seeds whose blocks have all ended.
     """
     frame, every = without_stopped(frame), without_stopped(every)
     if CONTROL not in every:
@@ -76,7 +77,7 @@ def with_probing(
 
 
 def _twins(group: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The others that agree with a run of the group in all but what makes them probing runs."""
+    """The rows of ``others`` that agree with a run of the group in all but the probing options."""
     ours = set(_keys(group))
     kept: pd.DataFrame = others[[key in ours for key in _keys(others)]]
     return kept

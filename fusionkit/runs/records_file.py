@@ -1,11 +1,11 @@
-"""Finished runs of a study as one file of JSON lines: what each was, its scores, curve and costs; no weights, no ids.
+"""Finished runs of a study as one file of JSON lines: each run's spec, scores, curve and costs; no weights, no ids.
 
     {"study": "first-page", "made": [{"commit": …, "date": …, "hardware": …, …}]}       the head
     {"sweep": "SST-2", "digest": "95835d6367bc4312", "made": 0, "spec": {…}, …, "answers": "eJzt…"}      a run
 
-``made`` of a run is the entry of the head's list that tells where and when it was trained. A spec leaves out the fields
-that have their default, a curve is a list a column, and all numbers but scores have 6 significant digits. Compressed
-``answers`` on test are for comparisons over examples.
+``made`` of a run is the index of the entry in the head's list that says where and when it was trained. A spec leaves
+out fields that have their default. A curve is one list per column. Numbers are rounded to 6 significant digits, except
+in specs, scores and thresholds. Compressed ``answers`` on test are for comparisons over examples.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from fusionkit.errors import UsageError
 from fusionkit.io.files import write_durably
 from fusionkit.specs import RunSpec
 
-KEPT = ("finished", "stopped")  # of the states of a run; a failed one is tried again
-TAKEN_FROM = "taken_from"  # in a run.json: the file that it was taken from; such a run has no weights
+KEPT = ("finished", "stopped")  # the states of runs that are taken over; a failed run is tried again
+TAKEN_FROM = "taken_from"  # field of a run.json: the file of records it was taken from; such a run has no weights
 CLASSES = ("labels", "default")
-# Ids and classes are the data set's, weights and code lie elsewhere.
+# Ids and classes belong to the data set; weights and code are kept elsewhere.
 LEFT_OUT = ("digest", "draw", "encoding", *CLASSES, "sources", "weights_sha256", TAKEN_FROM)
 WHOLE_NUMBERS = ("spec", "score", "validation_score", "scores", "tests", "threshold")  # all their digits are kept
 COLUMNS = ("epoch", "loss", "validation_score")  # of a curve
@@ -35,11 +35,12 @@ def read_records(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The head of a file, empty where it has none, and its runs in order.
 
     Returns:
-        of each run its record as ``run.json`` has it, with ``sweep`` and ``digest`` beside and, where the file tells,
-        ``made``.
+        the head, and for each run its record as ``run.json`` has it, with ``sweep``, ``digest`` and, where the file has
+        it, ``made`` added.
 
     Raises:
-        UsageError: the file cannot be read or holds no runs, or a line is no record or not that of its digest.
+        UsageError: the file cannot be read or holds no runs, a line is no record, or a spec does not have the line's
+            digest.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -67,10 +68,11 @@ def read_records(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def known_runs(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
-    """The records of some files by digest, as a folder of runs keeps them; of two of one run a finished one wins.
+    """The finished and stopped runs of some files: their records by digest, as a folder of runs keeps them. Of two
+    records of one run a finished one wins.
 
     Raises:
-        UsageError: as of :func:`read_records`.
+        UsageError: as for :func:`read_records`.
     """
     known: dict[str, dict[str, Any]] = {}
     for path in paths:
@@ -141,7 +143,7 @@ def _parsed(line: str, where: str) -> dict[str, Any]:
 
 
 def _columns(curve: Sequence[Mapping[str, Any]]) -> Any:
-    """A curve as a list a column, its epochs counted from 1; any other as it is."""
+    """A curve as one list per column if it has the usual columns and its epochs count from 1; else as it is."""
     plain = all(set(row) == {*COLUMNS} and row["epoch"] == number for number, row in enumerate(curve, 1))
     return {name: [row[name] for row in curve] for name in COLUMNS[1:]} if plain and curve else list(curve)
 
@@ -158,7 +160,7 @@ def _rows(curve: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _rounded(value: Any) -> Any:
-    """The same with numbers of :data:`DIGITS` significant digits."""
+    """The value with all its floats rounded to :data:`DIGITS` significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Which split's score a table of results shows: test, or validation where there is no test or the user says so."""
+"""Which split's score a table of results shows: test, or validation where there is no test or the user asks for it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import pandas as pd
 from fusionkit.names import SHOWN_SPLITS
 
 TEST, VALIDATION = SHOWN_SPLITS
-SCORED_ON = "scored_on"  # the column that says so, of a run and of a group of runs
+SCORED_ON = "scored_on"  # the column with this split, for a run and for a group of runs
 
 
 def with_scores_of(frame: pd.DataFrame, split: str) -> pd.DataFrame:
-    """The runs with the split whose score counts in ``scored_on``.
+    """The runs, with ``scored_on`` set to the split whose score counts.
 
     Args:
-        frame: one row a run and store that it was scored on, or task.
+        frame: one row per run and store that it was scored on, or per run and task.
         split: one of :data:`fusionkit.names.SHOWN_SPLITS`.
 
     Returns:
-        for ``test`` the frame itself; for ``validation`` one row a run and task, as validation is of the data trained
-        on.
+        for ``test`` the frame itself; for ``validation`` one row per run and task, because the validation split is that
+        of the training data.
     """
     if split == TEST:
         return frame
@@ -28,6 +28,8 @@ def with_scores_of(frame: pd.DataFrame, split: str) -> pd.DataFrame:
 
 
 def with_failed(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same, failed runs beside those of their stores: they would have been scored on the same split."""
+    """The runs, with ``scored_on`` of failed runs filled in from runs over the same stores, which are scored on the
+    same split.
+    """
     places = frame.groupby(["store", "evaluate_on", "evaluated"], dropna=False, sort=False)[SCORED_ON]
     return frame.assign(scored_on=frame[SCORED_ON].fillna(places.transform("first")))

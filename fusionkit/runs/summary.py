@@ -1,6 +1,7 @@
 """Runs in groups: mean, standard deviation and the 95 % interval of the mean.
 
-A mean is over seeds and draws. What else differs within a group becomes a column, unless the user averages over it.
+A mean is over seeds and draws. Any other option that differs within a group becomes a column, unless the user averages
+over it.
 """
 
 from __future__ import annotations
@@ -24,40 +25,40 @@ from fusionkit.specs import RunSpec
 from fusionkit.statistics import INTERVALS
 from fusionkit.statistics.seeds import seed_error
 
-# Of a run: what is averaged over, and digests, which say little to a reader.
+# Columns of a run: the seeds that means are over, and digests, which say little to a reader.
 SEEDS, DIGESTS = ("data_seed", "init_seed"), ("store", "mix", "evaluate_on", "task_stores", "init_from", "draw_ids")
-# What tells runs of one sweep apart, in the order a table shows it.
+# Columns in which runs of one sweep may differ, in the order in which a table shows them.
 AXES = (
     "data", "evaluated", "init_data", "encoder", "rows", "sides", *DIGESTS[:4],
     *(name for name in options_of(RunSpec) if name not in (*SEEDS, *DIGESTS)),
     *DIGESTS[4:],
 )  # fmt: skip
-# Of these each seed may have its own, which tells no settings apart.
+# Axes whose value may differ from seed to seed: they do not separate settings.
 OF_A_SEED = ("init_from", "draw_ids")
-# What a floor has a value in: of the other options it knows nothing.
+# Axes in which a floor has a value; the other options do not apply to it.
 OF_FLOORS = (
     "data", "evaluated", "encoder", "rows", "sides", "store", "mix", "evaluate_on", "task", "label", "fusion", "shots",
     "draw", "draw_ids",
 )  # fmt: skip
 FREE = tuple(name for name in AXES if name not in OF_FLOORS)
-# Where a run's rows come from, legibly.
+# Where a run's rows come from, as columns that a reader understands.
 ORIGIN = ("data", "evaluated", "init_data", "encoder", "rows", "sides")
 STORES, LEGIBLE = DIGESTS[:4], ("data", "evaluated", "encoder", "rows", "sides")
-TUNED = ("lr", "encoder_lr", "epochs", "fusion_layers")  # what validation chooses among
-# Of a summary's attrs: its columns that validation chose, and what must stand below the table.
+TUNED = ("lr", "encoder_lr", "epochs", "fusion_layers")  # options that validation chooses
+# Keys of a summary's attrs: its columns that validation chose, and the lines below the table.
 CHOSEN, NOTES = "chosen", "notes"
 ERRORS = ("se_seeds", "se_examples", "std_draws", "std_inits", "std_rest", "test_examples")
 COLUMNS = (
     "metric", "unit", SCORED_ON, "runs", "failed", "mean", "std", "low", "high", *ERRORS, "validation", "parameters",
     "seconds_alone",
 )  # fmt: skip
-OVER = "over"  # of a summary's attrs: what its intervals are over
+OVER = "over"  # key of a summary's attrs: what its intervals are over
 SPEAKS_OF = {
     "seeds": "other seeds, on these test examples",
     "examples": "other test examples, for these runs",
     "both": "other seeds and other test examples",
 }
-READ = (  # of each group
+READ = (  # columns that are read of each group
     "digest", "evaluated", "status", "fusion", "metric", "score", "validation_score", SCORED_ON, "fusion_parameters",
     "head_parameters", "trained_parameters", "seconds_alone",
 )  # fmt: skip
@@ -73,28 +74,28 @@ def summarise(
     over: str | None = None,
     answers: ExampleScores | None = None,
 ) -> pd.DataFrame:
-    """One row a group; runs that were stopped early are left out.
+    """One row per group; runs that were stopped early are left out.
 
     Args:
-        frame: one row a run, as :meth:`fusionkit.runs.folder.RunsFolder.frame` gives it.
-        by: columns to group by; None is the fusion and every axis on which the runs differ. An axis on which runs of
-            one group differ is a column too.
-        interval: ``t`` or ``bootstrap``. chosen: columns that validation chose (:mod:`fusionkit.runs.choice`): they
-            are shown and make no groups.
-        average: columns to average over: a group's mean is that of the means of their values, and its ``std`` is over
-            seeds, each seed's scores averaged over the values first.
-        over: what intervals speak of, others of these: ``seeds``, ``examples`` (of test) or ``both``; None is both
-            where all runs have answers, and examples where no group has two runs. A bootstrap is over seeds.
-        answers: those of the runs; None is none.
+        frame: one row per run, as :meth:`fusionkit.runs.folder.RunsFolder.frame` gives it.
+        by: columns to group by; None means task, label, fusion and every axis on which the runs differ. An axis on
+            which runs of one group differ is a column too.
+        interval: ``t`` or ``bootstrap``. chosen: columns that validation chose (:mod:`fusionkit.runs.choice`): they are
+            shown, and runs are not grouped by them.
+        average: columns to average over. A group's mean is the mean over their values of the mean score with each
+            value. Its ``std`` is over seeds, after averaging each seed's scores over the values.
+        over: what intervals account for: other ``seeds``, other test ``examples`` or ``both``. None means both where
+            all runs have answers (examples if no group has two runs), else seeds. A bootstrap is over seeds.
+        answers: the runs' answers on test; None if there are none.
 
     Returns:
         the group's columns and the chosen ones, then ``metric`` and its ``unit``; ``scored_on``, the split of the
         scores, test or validation, never both in one group; ``runs`` and ``failed``; ``mean`` and ``std`` (n - 1) of
         these scores, ``low`` and ``high`` of the 95 % interval of the mean; its standard errors ``se_seeds`` and
-        ``se_examples``, and the number of ``test_examples``; where draws and init seeds are crossed the standard
-        deviations ``std_draws``, ``std_inits`` and ``std_rest``; mean ``validation`` score, learned
-        ``parameters``, mean ``seconds_alone``. One run has no ``std``; nor has an average over values that were not
-        trained with the same seeds. ``attrs["notes"]`` are lines for below the table.
+        ``se_examples``, and the number of ``test_examples``; if draws and init seeds are crossed, the standard
+        deviations ``std_draws``, ``std_inits`` and ``std_rest``; mean ``validation`` score, mean number of learned
+        ``parameters``, mean ``seconds_alone``. There is no ``std`` for one run, or for an average over values that were
+        not trained with the same seeds. ``attrs["notes"]`` are the lines below the table.
         UsageError for a column or an interval that does not exist, or a column both grouped by and averaged over.
     """
     if interval not in INTERVALS:
@@ -102,7 +103,7 @@ def summarise(
     frame = prepared(frame, average)
     keys = group_columns(frame, by, chosen, average)
     shown = [name for name in chosen if name not in keys]
-    # Few columns: pandas copies each of a hundred for each group.
+    # Only the needed columns: pandas copies each of a hundred columns for each group.
     read = dict.fromkeys([*keys, *shown, *average, *SEEDS, *READ])
     groups = list(frame[[name for name in read if name in frame]].groupby(keys, sort=False, dropna=False))
     heads = sum(not are_floors(group).all() for _, group in groups)
@@ -124,8 +125,9 @@ def summarise(
 
 
 def prepared(frame: pd.DataFrame, average: Sequence[str] = ()) -> pd.DataFrame:
-    """The runs of a summary: without those that were stopped, failed ones with the split of their stores, floors
-    without the options that say nothing of them. An average over fusions is one over heads.
+    """The runs of a summary. Stopped runs are left out, failed runs get the split that runs over their stores are
+    scored on, and floors lose the values of options that do not apply to them. An average over fusions leaves out
+    floors.
     """
     found = with_failed(without_stopped(frame))
     if "fusion" in average:
@@ -134,13 +136,13 @@ def prepared(frame: pd.DataFrame, average: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def without_stopped(frame: pd.DataFrame) -> pd.DataFrame:
-    """The runs but those that ``fit --halving`` stopped early: they have no test score, and they did not fail."""
+    """The runs without those that ``fit --halving`` stopped early: these have no test score, and they did not fail."""
     kept: pd.DataFrame = frame[frame["status"] != "stopped"]
     return kept
 
 
 def _value_of(values: pd.Series[Any]) -> object:
-    """The value that all runs of a group have, or the several that they have as a text."""
+    """The value that all runs of a group share, or their several values joined to a text."""
     found = values.drop_duplicates().tolist()
     texts = (f"{each:g}" if isinstance(each, float) else str(each) for each in found)
     return found[0] if len(found) == 1 else ", ".join(texts)
@@ -149,10 +151,10 @@ def _value_of(values: pd.Series[Any]) -> object:
 def group_columns(
     frame: pd.DataFrame, by: list[str] | None = None, chosen: Sequence[str] = (), average: Sequence[str] = ()
 ) -> list[str]:
-    """The columns that tell the groups apart, but the ``chosen`` ones and those to ``average`` over: ``by`` and every
-    axis on which runs of one group differ, or else the fusion and every axis on which the runs differ.
+    """The columns that define the groups, without the ``chosen`` ones and those to ``average`` over: ``by`` and every
+    axis on which runs of one group differ; without ``by``, task, label, fusion and every axis on which the runs differ.
     """
-    # Options tell heads apart; floors stand beside them under their names.
+    # Only heads decide which options are columns; floors are grouped by their names.
     if not (floors := are_floors(frame)).all() and floors.any():
         keys = group_columns(frame[~floors], by, chosen, average)
         return list(dict.fromkeys([*keys, "fusion"]))
@@ -175,14 +177,14 @@ def group_columns(
         named = by or [name for name in ("task", "label", "fusion") if name not in average]
         return _with_splits(frame, [*dict.fromkeys(named), *_unlike(frame, named, chosen, average)])
     differ = {name for name in AXES if name not in chosen and len(frame[name].drop_duplicates()) > 1}
-    # Digests are shown only where nothing legible tells the stores, or the runs that these began from, apart.
+    # Digests are shown only where no readable column separates the stores, or the runs that these started from.
     stores = frame.groupby([*LEGIBLE], dropna=False)[[*STORES]]
     if stores.nunique(dropna=False).to_numpy().max() <= 1:
         differ -= {*STORES}
     if not frame.duplicated([name for name in [*AXES, *SEEDS] if name != "init_from"]).any():
         differ -= {"init_from"}
     if not frame.duplicated([name for name in [*AXES, *SEEDS] if name != "draw_ids"]).any():
-        differ -= {"draw_ids"}  # of each data seed another draw, as ever
+        differ -= {"draw_ids"}  # each data seed has its own draw, as usual
     if (frame["evaluated"] == frame["data"]).all():
         differ -= {"evaluated"}
     return _with_splits(frame, [name for name in AXES if name in differ or name in ("task", "label", "fusion")])
@@ -195,21 +197,21 @@ def _with_splits(frame: pd.DataFrame, keys: list[str]) -> list[str]:
 
 
 def _unlike(frame: pd.DataFrame, keys: Sequence[str], chosen: Sequence[str], average: Sequence[str]) -> list[str]:
-    """The axes on which runs differ that agree in ``keys`` and in what is averaged over.
+    """The axes on which runs differ although they agree in ``keys`` and in what is averaged over.
 
-    Digests are among them only where nothing else tells such runs apart.
+    Digests are among them only where nothing else separates such runs.
     """
     told, taken = [*keys, *average], {*keys, *average, *chosen}
     differ = [name for name in AXES if name not in taken and len(frame[name].drop_duplicates()) > 1]
     found: list[str] = []
-    # One after the other: what data tells apart, evaluated need not tell again.
+    # One after the other: runs that differ in ``data`` need no column ``evaluated`` to separate them again.
     for name in (name for name in ORIGIN if name in differ):
         found += [name] if varies(frame, [*told, *found], name) else []
-    # All at once: of a rate and a number of epochs that go together a reader must see both.
+    # All at once: if a rate and a number of epochs change together, a reader must see both.
     options = [name for name in differ if name not in (*ORIGIN, *DIGESTS)]
     found += [name for name in options if varies(frame, [*told, *found], name)]
     for name in (name for name in DIGESTS if name in differ):
-        # Each seed began from a run of its own: a digest counts where two runs differ in nothing else.
+        # Each seed may start from a run of its own: such a digest counts only where two runs differ in nothing else.
         of_a_seed = name in OF_A_SEED and not frame.duplicated([each for each in (*AXES, *SEEDS) if each != name]).any()
         if not of_a_seed and varies(frame, [*told, *found], name):
             found.append(name)
@@ -217,15 +219,17 @@ def _unlike(frame: pd.DataFrame, keys: Sequence[str], chosen: Sequence[str], ave
 
 
 def varies(frame: pd.DataFrame, within: list[str], name: str, dropna: bool = False) -> bool:
-    """Whether any group by these columns has several values of another; ``dropna``: none is no value."""
+    """Whether any group by the columns ``within`` has several values of ``name``; with ``dropna`` missing values do not
+    count.
+    """
     groups = frame.groupby(list(dict.fromkeys(within)), sort=False, dropna=False)
     counts = groups[name].nunique(dropna=dropna)
     return bool(counts.max() > 1)
 
 
 def _runs_differ(frame: pd.DataFrame, by: Sequence[str], name: str) -> bool:
-    """Whether runs that agree in ``by`` differ in a column; a run of several tasks, or that was scored on several
-    stores, has several values.
+    """Whether runs that agree in ``by`` differ in a column. A run of several tasks, or one that was scored on several
+    stores, has several values; they are compared as a whole.
     """
     runs = [*dict.fromkeys([*by, "digest"])]
     values = frame.groupby(runs, sort=False, dropna=False)[name].agg(lambda each: str(sorted(map(str, each))))
@@ -244,7 +248,7 @@ def _added_note(added: Sequence[str]) -> list[str]:
 
 
 def _split_notes(summary: pd.DataFrame) -> list[str]:
-    """The warning about groups whose epoch was chosen by the very scores that are shown."""
+    """The warning about groups whose epoch was chosen by the scores that are shown."""
     flattered = summary[SCORED_ON].dropna() == VALIDATION
     if not flattered.any():
         return []
@@ -253,11 +257,11 @@ def _split_notes(summary: pd.DataFrame) -> list[str]:
 
 
 def error_notes(summary: pd.DataFrame, over: str, average: Sequence[str] = ()) -> list[str]:
-    """What the intervals speak of, the size of the test split, and both standard errors; and what makes runs of a
-    crossed design differ.
+    """A note on what the intervals account for, the number of test examples and both standard errors; for crossed draws
+    and init seeds also their standard deviations.
     """
     heads = summary[~are_floors(summary)] if "fusion" in summary else summary
-    shares = heads[heads["metric"].map(is_share).astype(bool)]  # of no rows the mask would have no type
+    shares = heads[heads["metric"].map(is_share).astype(bool)]  # without rows the mask would not be bool
     these = ", and of these data sets alone" if {"data", "evaluated"} & {*average} else ""
     notes = [f"intervals and tests speak of {SPEAKS_OF[over]}{these}"] if summary["low"].notna().any() else []
     if over == BOTH and (heads["se_seeds"].isna() & heads["se_examples"].notna()).any():
@@ -283,7 +287,9 @@ def _range(values: pd.Series[Any], form: str) -> str:
 
 
 def _average_notes(frame: pd.DataFrame, keys: list[str], average: Sequence[str]) -> list[str]:
-    """What an average is over, which groups lack values of it, and which have no deviation for want of seeds."""
+    """Notes: what an average is over, which groups have other values of it than others, and which have no ``std``
+    because not all values have the same seeds.
+    """
     good = frame[frame["status"] == "finished"]
     several = [key for key in keys if len(good[key].drop_duplicates()) > 1] or keys[:1]
     over, unpaired = dict[tuple[str, ...], list[str]](), list[str]()
@@ -312,14 +318,16 @@ def _text(value: object) -> str:
 
 
 def _by_seed(good: pd.DataFrame, scores: NDArray[np.float64], average: Sequence[str]) -> pd.DataFrame:
-    """Scores of finished runs, a row a seed and a column a value of what is averaged over; NaN where none was run."""
+    """Scores of finished runs: one row per pair of seeds, one column per value that is averaged over; NaN without a
+    run.
+    """
     values = good.groupby(list(average), sort=False, dropna=False).ngroup()
     each = good[[*SEEDS]].assign(of=values, scores=scores)
     return each.pivot_table(index=[*SEEDS], columns="of", values="scores")
 
 
 def scores_of(runs: pd.DataFrame) -> NDArray[np.float64]:
-    """The score that counts of each run: that on the split of ``scored_on``."""
+    """Each run's score on its split ``scored_on``, ``[runs]``."""
     return runs["score"].where(runs[SCORED_ON] == TEST, runs["validation_score"]).to_numpy(dtype=np.float64)
 
 
@@ -332,18 +340,18 @@ def _group(
     if average and n:
         table, validation = _by_seed(good, scores, average), _by_seed(good, validation, average).mean().to_numpy()
         mean = float(table.mean().mean())
-        # Without the same seeds of every value the means of seeds differ by their values too.
+        # Unless all values have the same seeds, the means of seeds would also differ by the values they are over.
         complete = not table.isna().to_numpy().any()
         scores, seeds = (table.mean(axis=1).to_numpy(), list(table.index)) if complete else (np.empty(0), [])
     std = float(np.std(scores, ddof=1)) if len(scores) > 1 else np.nan
-    of_floors = n > 0 and bool(are_floors(good).all())  # which have no weights
+    of_floors = n > 0 and bool(are_floors(good).all())  # floors have no initial weights
     of_seeds = seed_error(scores, [seed[0] for seed in seeds], [0 if of_floors else seed[1] for seed in seeds])
     errors = error_of_mean(of_seeds, good, answers)
     half = errors.half(over if errors.test_examples else SEEDS_ALONE)
     low, high = (mean - half, mean + half) if interval == "t" else INTERVALS[interval](scores)
     metrics, splits = good["metric"].unique(), group[SCORED_ON].dropna().unique()
     metric = metrics[0] if len(metrics) == 1 else "mixed" if n else None
-    # Where nothing is said about frozen parameters, all of fusion and head are trained.
+    # Where a record has no ``trained_parameters``, all of fusion and head are trained.
     every = (good["fusion_parameters"] + good["head_parameters"]).astype(float)
     learned = good["trained_parameters"].astype(float).fillna(every) if "trained_parameters" in good else every
     return {

@@ -1,4 +1,4 @@
-"""A table of runs as commands, studies and Python make it: the same choice of runs, the same groups, the same notes."""
+"""Makes a table of runs for commands, studies and Python alike: which runs count, their groups, and the notes."""
 
 from __future__ import annotations
 
@@ -39,29 +39,30 @@ def tabulate(
     ranks: bool = False,
     answers: ExampleScores | None = None,
 ) -> pd.DataFrame:
-    """One row a group of runs.
+    """One row per group of runs.
 
     Args:
-        frame: one row a run and store that it was scored on. by: columns to group by; none are all that differ.
-        split: whose score counts, ``test`` (validation's where there is no test) or ``validation``.
-        choose_by: ``validation`` takes of several rates, epochs and layers the setting with the best mean validation
-            score; those in ``by`` or ``average`` are not chosen.
-        baseline, block, interval, simultaneous, test, correction: as of
+        frame: one row per run and store that it was scored on. by: columns to group by; none means all that differ.
+        split: the split whose score counts: ``test`` (validation where there is no test) or ``validation``.
+        choose_by: ``validation`` keeps, of the rates, epochs and layers that were tried, the setting with the best mean
+            validation score; options in ``by`` or ``average`` are not chosen. None keeps all runs.
+        baseline, block, interval, simultaneous, test, correction: as for
             :func:`fusionkit.runs.comparison.compare.compare`.
-        average, over, answers: as of :func:`fusionkit.runs.summary.summarise`.
+        average, over, answers: as for :func:`fusionkit.runs.summary.summarise`.
         pareto: a cost (:data:`fusionkit.names.COSTS`) by which groups get a mark
             (:mod:`fusionkit.runs.comparison.pareto`).
         ranks: whether groups get their ranks (:mod:`fusionkit.runs.comparison.ranks`).
 
     Returns:
-        the table of one of these two, with what probing runs say (:mod:`fusionkit.runs.probing`), and which groups are
-        ``tied`` with the best (:mod:`fusionkit.runs.comparison.ties`);
-        ``attrs["notes"]`` are lines for below it. Errors are theirs.
+        the table of ``compare`` if there is a baseline, else of ``summarise``, with the results of probing runs
+        (:mod:`fusionkit.runs.probing`) and with ``tied``, the groups that tie with the best
+        (:mod:`fusionkit.runs.comparison.ties`). ``attrs["notes"]`` are the lines below the table. Errors are those of
+        the two functions.
     """
     every = with_scores_of(frame, split)
     chosen = chosen_by(choose_by, plain_runs(every), (*by, *average))
     check_over(over, interval, test, block, simultaneous)
-    answers = answers if split == TEST else None  # those on validation are not kept
+    answers = answers if split == TEST else None  # answers on validation are not kept
     if baseline is None:
         table = summarise(chosen.frame, list(by) or None, interval, chosen.columns, average, over, answers)
     else:

@@ -14,11 +14,12 @@ MEAN = "mean"
 def rows_of_tasks(
     record: Mapping[str, Any], flat: Mapping[str, Any], own: Iterable[str], metric: str | None
 ) -> list[dict[str, Any]]:
-    """The rows; of each ``task`` is the name of its task, of the last one ``mean``.
+    """One row per task, whose ``task`` is the task's name, and a last row whose ``task`` is ``mean``. A run that has
+    not finished has the last row alone.
 
     Args:
-        flat: the whole run's row. own: the name of each task's own score, ``sst2_accuracy``. metric: the one that is
-            shown instead, of the tasks that have it.
+        flat: the whole run's row. own: the name of each task's own score, ``sst2_accuracy``. metric: shown instead, for
+            the tasks that have it; there is no row of the mean then, unless it is ``mean``.
     """
     if flat["status"] != "finished":
         return [{**flat, "task": MEAN}]
@@ -33,7 +34,9 @@ def rows_of_tasks(
 
 
 def weights_of_tasks(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What several tasks over one encoder weigh: all but their heads, also as a multiple of the encoder."""
+    """The number of parameters that several tasks over one encoder need without their heads, and that number as a
+    multiple of the encoder's parameters.
+    """
     own, encoder = record.get("parameters_per_task"), record.get("encoder_parameters")
     if own is None or not encoder:
         return {}
@@ -42,7 +45,7 @@ def weights_of_tasks(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scored_on(flat: Mapping[str, Any]) -> str | None:
-    """The split whose score counts: test, or validation where there is no test; None of a run that has no score."""
+    """The split whose score counts: test, or validation where there is no test; None for a run without a score."""
     if flat["status"] != "finished":
         return None
     counts = {"test": flat["score"], "validation": flat["validation_score"]}

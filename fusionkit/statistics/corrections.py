@@ -1,11 +1,11 @@
-"""p-values of m comparisons, made larger so that a level holds for all of them together.
+"""Corrections of the p-values of m comparisons, so that a level holds for all of them together.
 
     bonferroni   min(1, m p)
     holm         of the sorted p₁ ≤ … ≤ pₘ: max over j ≤ i of min(1, (m − j + 1) pⱼ) (Holm 1979)
     fdr          min over j ≥ i of m pⱼ / j (Benjamini and Hochberg 1995)
 
-The first two bound the chance of any false alarm, whatever the comparisons have to do with each other; ``fdr`` bounds
-the expected share of false ones among the alarms.
+The first two bound the chance of any false positive, however the comparisons depend on each other; ``fdr`` bounds the
+expected share of false positives among all positives.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CORRECTIONS: dict[str, Callable[[Floats], Floats]] = {
 
 
 def corrected(p: Floats, correction: str) -> Floats:
-    """The p-values ``[m]`` under a correction by name; those that are no number are no comparison and stay."""
+    """The p-values ``[m]`` under a correction by name. NaN counts as no comparison and stays."""
     found, there = np.copy(p), ~np.isnan(p)
     if there.any():
         found[there] = CORRECTIONS[correction](p[there])

@@ -1,23 +1,22 @@
-"""Differences of two methods over test examples, and over seeds and test examples together.
+"""Tests and errors of differences of two methods over test examples, and over seeds and test examples together.
 
-Runs of S seeds, paired, answer the same E examples. Of each run and example a few counts are kept whose sums over
-examples give the score: right answers of so many; right, found and gold spans; and so on (:data:`SCORES`).
+Paired runs of S seeds answer the same E examples. For each run and example there are a few counts whose sums over
+examples give the score: right answers and all answers; right, found and gold spans; and so on (:data:`SCORES`).
 
     randomisation   the share of 2ᴱ swaps w in {0, 1}ᴱ with |Δ(w)| ≥ |Δ(0)|; w swaps an example's counts between the two
                     methods in all seeds at once, Δ is the mean over seeds of the difference of their scores (Noreen
                     1989; Yeh 2000): every swap up to E = 12, beyond that 10,000 drawn ones, (1 + hits) / 10,001
-    mcnemar         of one run a side: the binomial test of the examples that one side alone got right (McNemar 1947)
+    mcnemar         for one run per side: the binomial test of the examples that only one side got right (McNemar 1947)
     two-way         x_se = Δ_s + (E Δ_s − (E − 1) Δ_s,−e) − their mean over e    (jackknife; Tukey 1958)
                     V = max(V_s + V_e − V_r, V_s, V_e),     t = Δ / √V with Satterthwaite's (1946)
                     ν = V² / (V_s² / ν_s + V_e² / (E − 1) + V_r² / ((S − 1)(E − 1)))
 
 Symbols: ``Δ_s`` the difference of scores in seed s, ``Δ_s,−e`` without example e; ``V_s`` and ``ν_s`` the variance over
 seeds (:mod:`fusionkit.statistics.seeds`); ``V_e``, ``V_r`` the mean squares of examples and of the rest in the table x,
-each divided by S E (Searle, Casella and McCulloch 1992, 4.7). A mean alone has the same errors, with its score in the
-place of Δ. V speaks of new seeds
-**and** new examples; the first two tests of new examples for these seeds. By chance three seeds are often closer to
-each other than others would be. So the interval is never narrower than Student's over the seeds, and p never less than
-that interval's.
+each divided by S E (Searle, Casella and McCulloch 1992, 4.7). The mean score of one method has the same errors, with
+its score in the place of Δ. V is for new seeds **and** new examples; the first two tests are for new examples and these
+seeds. A few seeds, such as three, are often closer to each other by chance than other seeds would be. So the two-way
+interval is never narrower than Student's over the seeds, and its p-value never below that of Student's test.
 """
 
 from __future__ import annotations
@@ -87,8 +86,11 @@ SCORES: dict[str, Score] = {
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """What the runs of one test set add to a mean, or to a difference of means: :func:`pseudo_values` ``[S, E]`` of S
-    runs, or of S pairs the differences of theirs. Attributes: weight: the share of the runs that these are.
+    """The part of one test set in a mean, or in a difference of means.
+
+    Attributes:
+        values: :func:`pseudo_values` ``[S, E]`` of S runs; of S pairs, the differences of theirs. weight: the share of
+            all runs that are on this test set.
     """
 
     values: Floats
@@ -100,9 +102,8 @@ class TwoWay:
     """Standard errors of a mean or of a difference.
 
     Attributes:
-        of_seeds, of_examples, of_both: where seeds, test examples or both are drawn anew; no number for a single seed
-            or example. freedom: degrees of freedom of ``of_both``. seeds: the error over seeds in full. examples: the
-            number of test examples.
+        of_seeds, of_examples, of_both: over new seeds, new test examples or both; NaN for a single seed or example.
+        freedom: degrees of freedom of ``of_both``. seeds: the error over seeds in full. test_examples: their number.
     """
 
     of_seeds: float
@@ -113,7 +114,7 @@ class TwoWay:
     test_examples: int
 
     def half(self, over: str, level: float = LEVEL) -> float:
-        """Half of the interval over ``seeds``, ``examples`` or ``both``."""
+        """Half the width of the interval over ``seeds``, ``examples`` or ``both``."""
         tail = (1 + level) / 2
         by_seeds = _quantile(tail, self.seeds.freedom) * self.of_seeds
         if over == "seeds":
@@ -123,7 +124,7 @@ class TwoWay:
         return max(_quantile(tail, self.freedom) * self.of_both, by_seeds) if self.of_both == self.of_both else np.nan
 
     def p_value(self, mean: float, over: str) -> float:
-        """The p-value of Student's test that the difference is none; that of ``both`` is never less than over seeds."""
+        """The p-value of Student's test that the difference is 0; for ``both`` it is never less than over seeds."""
         if over == "examples":
             return _student(mean, self.of_examples, self.test_examples - 1)
         by_seeds = _student(mean, self.of_seeds, self.seeds.freedom)
@@ -145,7 +146,7 @@ def _student(mean: float, error: float, freedom: float) -> float:
 
 
 def two_way(tables: Sequence[Answered], seeds: SeedError) -> TwoWay:
-    """The standard errors over seeds and examples of some test sets, which stay as they are where they are several."""
+    """The standard errors over seeds and examples. Several test sets are fixed: the errors hold for these test sets."""
     whole, freedom = seeds.variance, seeds.variance**2 / seeds.freedom if seeds.variance else 0.0
     of_examples = of_rest = 0.0
     for table in tables:
@@ -172,7 +173,9 @@ def two_way(tables: Sequence[Answered], seeds: SeedError) -> TwoWay:
 
 
 def pseudo_values(score: Score, counts: Floats) -> Floats:
-    """A run's score plus what each example adds to it, ``[E]``, from counts ``[E, k]``; their mean is the score."""
+    """A run's score plus what each example adds to it (jackknife), ``[E]``, from counts ``[E, k]``; their mean is the
+    score.
+    """
     sums, examples = counts.sum(0), len(counts)
     whole = score(sums)
     if examples < 2:
@@ -205,7 +208,7 @@ def randomisation_p(score: Score, ours: Floats, theirs: Floats) -> float:
 
 
 def mcnemar_p(ours: Floats, theirs: Floats) -> float:
-    """p-value of one run a side, from right or wrong ``[examples]`` of each."""
+    """McNemar's p-value for one run per side, from right or wrong ``[examples]`` of each."""
     ours_alone, theirs_alone = int(((ours > 0) & (theirs == 0)).sum()), int(((theirs > 0) & (ours == 0)).sum())
     if not ours_alone + theirs_alone:
         return 1.0

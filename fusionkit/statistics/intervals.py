@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 SEED = 0
-BLOCK = 2_000_000  # numbers held at once
+BLOCK = 2_000_000  # numbers held in memory at once
 LEVEL = 0.95
 RESAMPLES = 10_000
 NONE = (float("nan"), float("nan"))
 
 
 def t_interval(values: Floats) -> tuple[float, float]:
-    """Student's interval of the mean of ``values`` ``[n]``; no numbers for fewer than two."""
+    """Student's interval of the mean of ``values`` ``[n]``; NaN for fewer than two."""
     n = len(values)
     if n < 2:
         return NONE
@@ -37,7 +37,7 @@ def t_interval(values: Floats) -> tuple[float, float]:
 
 
 def bootstrap_interval(values: Floats) -> tuple[float, float]:
-    """The percentile interval of the mean of ``values`` ``[n]``; no numbers for fewer than two."""
+    """The percentile interval of the mean of ``values`` ``[n]``; NaN for fewer than two."""
     if len(values) < 2:
         return NONE
     tail = (1 - LEVEL) / 2
@@ -46,14 +46,14 @@ def bootstrap_interval(values: Floats) -> tuple[float, float]:
 
 
 def sizes(count: int, n: int) -> Iterator[int]:
-    """Parts of ``count`` samples of ``n`` numbers that memory holds."""
+    """Sizes of the parts in which to draw ``count`` samples of ``n`` numbers, so that a part fits in memory."""
     part = max(1, BLOCK // n)
     for begin in range(0, count, part):
         yield min(part, count - begin)
 
 
 def resampled_means(values: Floats, count: int) -> Floats:
-    """Means of ``count`` samples with replacement, as large as ``values`` ``[n]``; ``[count]``."""
+    """Means ``[count]`` of samples with replacement from ``values`` ``[n]``, n numbers each."""
     ordered, n = np.sort(values), len(values)
     rng = np.random.default_rng(SEED)
     return np.concatenate([ordered[rng.integers(n, size=(size, n))].mean(axis=1) for size in sizes(count, n)])

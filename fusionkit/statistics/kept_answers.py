@@ -1,17 +1,17 @@
-"""What a run answered on a test split, as far as its scores need it: from a bit to a few bytes an example.
+"""A run's answers on a test split, reduced to what its scores need: from one bit to a few bytes per example.
 
     kind      arrays
     class     told, found: class numbers [E]
     tags      told, found: class numbers [words]; words: words of each sentence [E]
-    spans     told, missed, spurious: entities of each sentence [E]; words, wrong: all its words, the wrong ones [E],
-              which a file of records lacks
+    spans     told, missed, spurious: numbers of entities in each sentence [E]; words, wrong: numbers of its words and
+              of its wrong words [E], which a file of records lacks
     several   told, found: bool [E, classes]
     number    told, found: float64 [E]
     nats      nats: cross-entropy of each sub-token [E]; hits: bool [E]
     hits      hits: bool [E]
 
-``E`` is the number of test examples, ``told`` what the data says, ``found`` what the run said. Classes are numbered by
-name, those that the split has first.
+``E`` is the number of test examples, ``told`` the gold answers, ``found`` the run's answers. Classes are numbered in
+the order of their names, those that occur in the split's gold answers first.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
     from fusionkit.tasks import Task  # loads torch
 
 CLASS, TAGS, SPANS, SEVERAL, NUMBER, NATS, HITS = "class", "tags", "spans", "several", "number", "nats", "hits"
-FRAME = "frame"  # of several tasks: an example of which everything is right
+FRAME = "frame"  # a score of several tasks: the share of examples with all answers right
 Array = NDArray[Any]
 ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class KeptAnswers:
-    """One task's answers on one split. Attributes: kind, arrays: as above. classes: their names. positive: the class of
-    the F1 of the positive class, where the task has one.
+    """One task's answers on one split. Attributes: kind, arrays: as above. classes: their names. positive: the positive
+    class of ``positive_f1``, where the task has one.
     """
 
     kind: str
@@ -70,7 +70,7 @@ class KeptAnswers:
 
     @cached_property
     def examples(self) -> str:
-        """A digest of what the data says: runs with another one answered other examples."""
+        """A digest of the gold answers: runs with different digests answered different examples."""
         content = hashlib.sha256(f"{self.kind} {len(self)}".encode())
         if self.classes:
             content.update("\0".join(self.classes[: self._told_classes]).encode())
@@ -82,14 +82,14 @@ class KeptAnswers:
 
     @property
     def _told_classes(self) -> int:
-        """The number of classes that the split has: these come first."""
+        """The number of classes that occur in the gold answers: these come first."""
         if self.kind == SEVERAL:
             return int(self.arrays["told"].any(0).sum())
         told = self.arrays.get("told", np.empty(0))
         return int(told.max()) + 1 if self.kind in (CLASS, TAGS) and len(told) else 0
 
     def scores(self) -> dict[str, float]:
-        """The scores of these answers, to the last bit those that the task gives."""
+        """The scores of these answers, equal to the last bit to those that the task gives."""
         held = self.arrays
         if self.kind in (CLASS, TAGS):
             told, found = held["told"].astype(np.int64), held["found"].astype(np.int64)
@@ -119,7 +119,7 @@ class KeptAnswers:
         (:data:`fusionkit.statistics.examples.SCORES`); None for a score that these answers do not have.
 
         Args:
-            classes: names in a common order for several runs; those of these answers are among them.
+            classes: class names in an order that several runs share; they include those of these answers.
         """
         held = self.arrays
         if self.kind in (CLASS, TAGS):
@@ -143,7 +143,7 @@ class KeptAnswers:
 
     @cached_property
     def _spans(self) -> dict[str, Array]:
-        """Entities of each sentence that are right, found and told, its words and its right ones, int64 ``[E]``."""
+        """Numbers for each sentence, int64 ``[E]``: right, found and gold entities, words and right words."""
         none = np.zeros(len(self), dtype=np.int64)  # a file of records lacks the words
         told, missed, spurious, words, wrong = (
             self.arrays.get(name, none).astype(np.int64) for name in ("told", "missed", "spurious", "words", "wrong")
@@ -158,7 +158,7 @@ class KeptAnswers:
         right, ones = told == found, np.ones(len(told))
         if metric == "accuracy":
             counts = _columns((right, ones))
-        elif metric == "micro_f1":  # of one label an example as many are found as are told
+        elif metric == "micro_f1":  # with one label per example, as many are found as are told
             counts = _columns((right, ones, ones))
         elif metric == "positive_f1" and self.positive is not None:
             yes = place.get(self.positive, -1)
@@ -188,28 +188,31 @@ class KeptAnswers:
 
 @dataclass(frozen=True, eq=False)
 class RunAnswers:
-    """A run's answers on one test split, by task: that of a run of one task is ``""``.
+    """A run's answers on one test split, by task; the task of a run of one task is ``""``.
 
-    Attributes: parts: the answers. frame: of several tasks, none of them of numbers, whether everything was right.
+    Attributes: parts: the answers of each task. frame: for several tasks, none of them of numbers, whether all answers
+    of an example are right.
     """
 
     parts: Mapping[str, KeptAnswers]
     frame: KeptAnswers | None = None
 
     def scores(self) -> dict[str, float]:
-        """The scores of these answers; of several tasks those of :func:`fusionkit.metrics.joint_scores`."""
+        """The scores of these answers; for several tasks those of :func:`fusionkit.metrics.joint_scores`."""
         scores = {name: part.scores() for name, part in self.parts.items()}
         if len(scores) == 1:
             return next(iter(scores.values()))
         return joint_means(scores, None if self.frame is None else self.frame.scores()["accuracy"])
 
     def unlike(self, recorded: Mapping[str, float]) -> str | None:
-        """The first of some recorded scores that is not that of these answers, but for its last digit or two."""
+        """The name of the first recorded score that these answers do not give, up to rounding; None if all agree."""
         own = self.scores()
         return next((name for name, value in recorded.items() if not _equal(own.get(name), value)), None)
 
     def terms(self, metric: str) -> list[tuple[KeptAnswers, str]]:
-        """The answers and the score of each whose mean is this score; nothing for one that these do not have."""
+        """Answers, each with a metric: the score ``metric`` is the mean of their scores. Empty for a score that these
+        do not have.
+        """
         if len(self.parts) == 1:
             return [(next(iter(self.parts.values())), metric)]
         if metric == "mean":
@@ -228,7 +231,8 @@ def _equal(one: float | None, other: float) -> bool:
 
 
 def answers_of(task: Task, gold: Sequence[Any], found: Sequence[Any], labels: Sequence[str]) -> KeptAnswers:
-    """The answers of a task from labels: one, a list of tags, a list of labels or a number an example.
+    """The answers of a task from gold and predicted labels: per example a label, a list of tags, a list of labels or a
+    number.
 
     Args:
         labels: those of train.
@@ -253,12 +257,12 @@ def answers_of(task: Task, gold: Sequence[Any], found: Sequence[Any], labels: Se
 
 
 def positive_of(labels: Sequence[str]) -> str | None:
-    """The class whose F1 a task of two labels has: the second."""
+    """The positive class of a task of two labels, which is the second; None for other numbers of labels."""
     return labels[1] if len(labels) == 2 else None
 
 
 def ordered_classes(told: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Names of classes: those of a split by name, then the others by name."""
+    """Class names: those in ``told``, sorted, then the others, sorted."""
     first = sorted(set(told))
     return [*first, *sorted(set(others) - set(first))]
 
@@ -274,7 +278,7 @@ def _spans(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> Kep
 
 def span_answers(right: Array, found: Array, told: Array, hits: Array, words: Array) -> KeptAnswers:
     """The answers of a tagger of spans from counts ``[E]``."""
-    # Mistakes are mostly 0, which takes next to nothing once it is compressed.
+    # Numbers of mistakes are mostly 0, so they compress well.
     arrays = {"told": told, "missed": told - right, "spurious": found - right, "words": words, "wrong": words - hits}
     return KeptAnswers(SPANS, {name: small(each) for name, each in arrays.items()})
 
@@ -290,19 +294,21 @@ def _label_sets(gold: Sequence[Any], found: Sequence[Any], labels: Sequence[str]
 
 
 def masked_answers(gold: Sequence[int], found: Sequence[tuple[float, int]]) -> KeptAnswers:
-    """The answers about masked sub-tokens: of each its own id's cross-entropy in nats, and the likeliest id."""
+    """The answers for masked sub-tokens; ``found`` has for each the cross-entropy of its own id in nats, and the
+    likeliest id.
+    """
     hits = np.array([best == wanted for (_, best), wanted in zip(found, gold, strict=True)], dtype=bool)
     return KeptAnswers(NATS, {"nats": np.array([nats for nats, _ in found], dtype=np.float64), "hits": hits})
 
 
 def frame_of(gold: Mapping[str, Sequence[Any]], found: Mapping[str, Sequence[Any]]) -> KeptAnswers:
-    """Of several tasks, by name, whether everything is right."""
+    """Whether all answers of each example are right, from the answers of several tasks by name."""
     told, said = (zip(*side.values(), strict=True) for side in (gold, found))
     return KeptAnswers(HITS, {"hits": np.array([one == other for one, other in zip(told, said, strict=True)])})
 
 
 def small(numbers: Array) -> Array:
-    """Whole numbers, none negative, in the least bytes that hold them."""
+    """Whole numbers, none negative, in the smallest integer type that holds them."""
     kind = np.min_scalar_type(int(numbers.max(initial=0)))
     return numbers.astype(kind)
 
@@ -315,16 +321,18 @@ def _moments(metric: str, told: Array, found: Array) -> Floats | None:
     if metric not in ("pearson", "spearman"):
         return None
     if metric == "spearman":
-        from scipy import stats  # a second to import, and for numbers alone
+        from scipy import stats  # takes a second to import, and only tasks of numbers need it
 
         told, found = stats.rankdata(told), stats.rankdata(found)
-    # Around their means: squares of large numbers would lose digits.
+    # Centred, because squares of large numbers would lose digits.
     x, y = (side - side.mean() for side in (np.asarray(told, np.float64), np.asarray(found, np.float64)))
     return _columns((np.ones(len(x)), x, y, x * x, y * y, x * y))
 
 
 def to_text(answers: Mapping[str, RunAnswers]) -> str:
-    """The same as letters, for a file of records; of a tagger of spans without its words, half of the bytes."""
+    """The answers as text, for a file of records; those of a span tagger without their words, which are half of the
+    bytes.
+    """
     answers = {
         data: RunAnswers({k: _brief(v) for k, v in run.parts.items()}, run.frame) for data, run in answers.items()
     }

@@ -1,13 +1,12 @@
-"""Two-sided tests of n paired differences d against none.
+"""Two-sided tests that the mean of n paired differences d is 0.
 
     permutation   the share of sign patterns s in {−1, 1}ⁿ with |Σ sᵢdᵢ| ≥ |Σ dᵢ| (Fisher 1935): every pattern up to
                   n = 20, beyond that 100,000 drawn ones and the observed one, (1 + hits) / (1 + 100,000)
     bootstrap     the share of 100,000 samples of n from d − mean(d), with replacement, whose mean is at least
                   as far from 0 as mean(d), the observed one counted (Efron and Tibshirani 1993, 16.4)
+    t             Student's: mean(d) / (s / √n) with n − 1 degrees of freedom; s the standard deviation of d
 
-    t             Student's: mean(d) / (s / √n) with n − 1 degrees of freedom; s their standard deviation
-
-Flipping is exact where the two methods could be exchanged within each pair; no p-value can then be below 2 / 2ⁿ.
+The permutation test is exact if the two methods are exchangeable within each pair. Its p-value cannot be below 2 / 2ⁿ.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ ROUNDING = 1e-12  # sums that differ by less, relative to Σ |dᵢ|, are the sam
 
 @dataclass(frozen=True)
 class PairedTest:
-    """A test by name.
+    """A paired test.
 
     Attributes:
-        p_value: of differences ``[n]``. smallest: the least p-value that n differences can give.
+        p_value: gives the p-value of differences ``[n]``. smallest: gives the least p-value of n differences.
     """
 
     p_value: Callable[[Floats], float]
@@ -42,7 +41,7 @@ def permutation_p(differences: Floats) -> float:
     least = abs(float(ordered.sum())) - ROUNDING * float(np.abs(ordered).sum())
     if len(ordered) > EXACT:
         return _drawn_p(ordered, least)
-    # A pattern and its mirror image are equally far from 0: the first sign stays.
+    # A pattern of signs and its negation have equally large sums, so the first sign stays as it is.
     sums = ordered[:1]
     for value in ordered[1:]:
         sums = np.concatenate([sums + value, sums - value])
@@ -71,7 +70,7 @@ def smallest_permutation_p(n: int) -> float:
 
 
 def smallest_bootstrap_p(n: int) -> float:
-    """What is left where no sample is as far off as the observed mean; one difference is always its own mean."""
+    """The p-value if no sample's mean is as far from 0 as the observed mean, which is possible for every n."""
     return 1 / (1 + RESAMPLES)
 
 

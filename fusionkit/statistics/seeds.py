@@ -1,15 +1,15 @@
 """Standard errors of a mean over seeds: of training draws, of initial weights, and of both where they are crossed.
 
-    one way     s² / n, n − 1                                    of n draws, a draw's runs averaged first
+    one way     V = s² / n,  ν = n − 1                           of n draws, after averaging the runs of each draw
     crossed     V = max(MS_d + MS_i − MS_r, MS_d, MS_i) / (K M),     K draws × M init seeds, each pair trained once
                 ν = (K M V)² / (MS_d² / (K − 1) + MS_i² / (M − 1) + MS_r² / ((K − 1)(M − 1)))
                 σ_d² = (MS_d − MS_r) / M,  σ_i² = (MS_i − MS_r) / K,  σ_r² = MS_r      each at least 0
-    sets        Σ_g w_g² V_g,  ν = (Σ_g w_g² V_g)² / Σ_g (w_g² V_g)² / ν_g      of several data sets, kept as they are
+    sets        Σ_g w_g² V_g,  ν = (Σ_g w_g² V_g)² / Σ_g (w_g² V_g)² / ν_g      of several data sets, which are fixed
 
 Symbols: ``s`` the standard deviation of the n means; ``MS_d``, ``MS_i``, ``MS_r`` the mean squares of draws, init seeds
-and the rest; ``w_g`` the share of runs on data set g. K · M crossed runs are not K · M independent ones: the same draw,
-or the same weights, is in several of them. Where runs of a grid are missing, V is the larger of the one-way errors by
-draw and by init seed. Under one draw the init seeds are what n counts, and the error holds for that draw.
+and the rest; ``w_g`` the share of runs on data set g. K · M crossed runs are not independent: several of them have the
+same draw, or the same initial weights. Where runs of a grid are missing, V is the larger of the one-way errors by draw
+and by init seed. With a single draw n counts init seeds, and the error holds for that draw.
 Source: Searle, Casella and McCulloch (1992), 4.7; Satterthwaite (1946) for ν.
 """
 
@@ -25,11 +25,11 @@ from fusionkit.statistics.intervals import Floats
 
 @dataclass(frozen=True)
 class SeedError:
-    """How far a mean would be off with other seeds.
+    """The error of a mean over new seeds.
 
     Attributes:
-        variance: of the mean; no number for a single seed. freedom: its degrees of freedom. of_draws, of_inits,
-            of_rest: standard deviations of scores, where draws and init seeds are crossed; else no number.
+        variance: of the mean; NaN for a single seed. freedom: its degrees of freedom. of_draws, of_inits, of_rest:
+            standard deviations of scores if draws and init seeds are crossed, else NaN.
     """
 
     variance: float
@@ -59,7 +59,7 @@ def seed_error(
         return _one_way(values, columns, many)
     by_draw = _one_way(values, rows, several)
     if many < 2 or all(len(set(rows[columns == one])) == 1 for one in range(many)):
-        return by_draw  # each draw has weights of its own, or all have the same
+        return by_draw  # each init seed is in one draw only, or all draws have the same one
     if len(values) != several * many or len({*zip(rows, columns, strict=True)}) != len(values):
         by_init = _one_way(values, columns, many)
         return max(by_draw, by_init, key=lambda one: one.variance)
@@ -76,7 +76,7 @@ def _one_way(values: Floats, group: np.ndarray, groups: int) -> SeedError:
 
 
 def _crossed(table: Floats) -> SeedError:
-    """Of scores ``[draws, init seeds]``."""
+    """The error of the mean of crossed scores ``[draws, init seeds]``."""
     draws, inits = table.shape
     by_draw, by_init, mean = table.mean(1), table.mean(0), table.mean()
     rest = table - by_draw[:, None] - by_init + mean

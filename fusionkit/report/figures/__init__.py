@@ -24,9 +24,9 @@ class Figure:
 
     Attributes:
         title: its title. caption: a description of the chart, with units. needs: what the runs must have.
-        data: its tidy data; None where these runs have none. chart: of a study and that data an Altair chart.
-        about: what is only known of the data, in a sentence. thinned_by: of too many rows those of evenly spaced values
-            of these columns are drawn.
+        data: makes its tidy data; None where the runs have none. chart: makes an Altair chart of study and data.
+        about: makes a sentence that depends on the data. thinned_by: if there are too many rows, those of evenly spaced
+            values of these columns are drawn.
     """
 
     title: str

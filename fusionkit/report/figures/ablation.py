@@ -18,7 +18,7 @@ MOST = 12  # maps
 
 
 def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """A row a run, task and span, of the first runs that `fusionkit ablate` has scored."""
+    """One row per run, task and span, for the first runs that `fusionkit ablate` has scored."""
     rows: list[dict[str, Any]] = []
     for digest, folder in study.frame.drop_duplicates("digest")[["digest", "folder"]].itertuples(index=False):
         if (found := read_ablation(Path(folder) / digest)) is None:
@@ -35,7 +35,7 @@ def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
 
 
 def chart(study: ReportData, data: pd.DataFrame) -> Any:
-    """A cell a span, darker the more of the score is lost."""
+    """One cell per span, darker where more of the score is lost."""
     alt = altair()
     base = alt.Chart().encode(
         x=alt.X("last:O", title="last layer taken away", axis=alt.Axis(labelAngle=0)),

@@ -5,7 +5,7 @@
 
 Symbols: ``s`` the seconds that a split's encoding took, ``t_i`` the seconds that head i took over the store, ``E_i``
 its epochs, ``x_i`` the examples it learned from of ``X`` in train. ``once`` is measured; ``again`` is counted from the
-same measurements: this is the cost of the frozen encoder if its states were not kept.
+same measurements: it is what the frozen encoder would cost if its states were not kept.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ ONCE, AGAIN = "encoded once", "encoded in every epoch"
 
 
 def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """A row a store, way and number of heads, in the order that the runs ended; stores whose seconds are known."""
+    """One row per store, way and number of heads. Heads are in the order that the runs ended; stores need two runs or
+    more and known seconds.
+    """
     rows: list[dict[str, Any]] = []
     runs = study.frame[study.frame["status"] == "finished"].drop_duplicates("digest")
-    # What trains through the encoder runs it in every epoch, with or without a store.
+    # Methods that train through the encoder run it in every epoch, with or without a store.
     runs = runs[[study.records[digest]["spec"].get("method", FROZEN) == FROZEN for digest in runs["digest"]]]
     runs = runs[runs[["mix", "task_stores"]].isna().all(axis=1)]
     for digest, group in runs.groupby("store", sort=False):
@@ -44,7 +46,7 @@ def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
         alone = len(set(runs.loc[runs["data"] == name, "store"])) == 1
         two = " (two)" if group["sides"].iloc[0] == 2 else ""
         task = name if alone else f"{name} · rows of {group['rows'].iloc[0]}{two} · {group['encoder'].iloc[0]}"
-        if any(row["store"] == task for row in rows):  # alike in all that is told: of another dtype, say
+        if any(row["store"] == task for row in rows):  # a store of the same name, which has another dtype, say
             task = f"{task} · {str(digest)[:4]}"
         once, again = sum(seconds.values()), 0.0
         rows += [_row(task, ONCE, 0, once), _row(task, AGAIN, 0, 0.0)]
@@ -73,7 +75,7 @@ def about(data: pd.DataFrame) -> str:
 
 
 def chart(study: ReportData, data: pd.DataFrame) -> Any:
-    """Two lines a store: minutes by number of heads."""
+    """Two lines per store: minutes by number of heads."""
     alt = altair()
     colours, dashes = (
         alt.Scale(domain=[ONCE, AGAIN], range=each) for each in (["#3f7de0", "#d8591a"], [[1, 0], [5, 3]])
@@ -96,9 +98,9 @@ def _row(store: str, way: str, heads: int, seconds: float) -> dict[str, Any]:
 
 
 def encode_seconds(store: Store) -> dict[str, float] | None:
-    """Seconds that each split's encoding took, as its parts tell; None where they do not.
+    """Seconds that each split's encoding took, from the records of its parts; None where these lack them.
 
-    Parts that were encoded side by side count one after the other: it is the time of one worker.
+    Seconds of parts that were encoded in parallel are added: the sum is the time of one worker.
     """
     if not isinstance(store.path, Path):
         return None

@@ -1,4 +1,4 @@
-"""Confusion matrices: one panel a task, of its best run whose store was found."""
+"""Confusion matrices: one panel per task, of its best run whose store was found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_CLASSES = 18
 
 
 def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """A row a task and pair of classes: how many examples or words, and which share of the gold class."""
+    """One row per task and pair of classes: how many examples or words, and which share of the gold class."""
     rows = []
     for run in predictions.best(run for run in predictions.all if run.kind != NUMBER):
         task = f"{run.task} · {run.column}" if f"· {run.column}" not in run.task else run.task
@@ -26,13 +26,13 @@ def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
 
 
 def counted(run: RunPredictions) -> list[dict[str, Any]]:
-    """The counts of one run over its examples or words; of numbers there are none.
+    """The counts of one run over its examples or words; none for numbers.
 
     Of many classes the most frequent are shown, the others together as :data:`REST`.
     """
     if run.kind == NUMBER:
         return []
-    kind = CLASS if run.kind == CLASS else TAGS  # of entities the tags of their words
+    kind = CLASS if run.kind == CLASS else TAGS  # for spans the tags of their words are counted
     _, counts = most_frequent(confusions(kind, run.gold, run.predicted), MOST_CLASSES)
     totals = Counter[str]()
     for (gold, _), count in counts.items():
@@ -44,7 +44,7 @@ def counted(run: RunPredictions) -> list[dict[str, Any]]:
 
 
 def chart(study: ReportData, data: pd.DataFrame) -> Any:
-    """A cell a pair of classes, darker the larger its share of the gold class."""
+    """One cell per pair of classes, darker where it is a larger share of the gold class."""
     alt = altair()
     order = data.groupby("gold")["count"].sum().sort_values(ascending=False).index.tolist()
     order = [name for name in order if name != REST] + [REST]

@@ -1,11 +1,11 @@
-"""Score against what a head costs from the text on, and after how many heads a store has paid for itself.
+"""Score by what a head costs, counted from the text, and after how many heads a store has paid for itself.
 
     seconds a head(n)  =  s / n + t            n = 1, 10, 100 heads over one store; s = 0 where a run reads no store
     paid for itself    ⇔  s + n · t_i < n · t_j
 
-Symbols: ``s`` the seconds that encoding the store took, as its parts tell; ``t`` the seconds of one run trained alone,
-its scorings of validation and test included; ``i`` a head over the store, ``j`` a method that trains through the
-encoder and starts from the text. Each rate that was tried is a head.
+Symbols: ``s`` the seconds that encoding the store took, from the records of its parts; ``t`` the seconds of one run
+trained alone, its scorings of validation and test included; ``i`` a head over the store, ``j`` a method that trains
+through the encoder and starts from the text. Each rate that was tried counts as a head.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ PLAIN = {BYTES: "kept_bytes", WEIGHTS: "trained_parameters", MEMORY: "peak_memor
 
 
 def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """A row a task, method and cost, of seconds one for each number of heads; of runs of one task over one store that
-    tells how long its encoding took. ``paid_from`` and ``paid_at_most`` are the heads after which the store has paid
-    for itself against a method that starts from the text, with the quickest and with the slowest head over it; empty
-    where no number of heads is enough.
+    """One row per task, method and cost; for seconds one row per number of heads. Only tasks whose runs read one store
+    that says how long its encoding took. ``paid_from`` and ``paid_at_most`` are the numbers of heads from which on the
+    store has paid for itself against a method that starts from the text, with the quickest and with the slowest head
+    over it; empty where no number of heads is enough.
     """
     rows: list[dict[str, Any]] = []
     for task, runs in study.whole[study.whole[["mix", "task_stores"]].isna().all(axis=1)].groupby(
@@ -70,7 +70,7 @@ def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
 
 
 def paid_after(once: float, over: float, through: float) -> float | None:
-    """The fewest heads n with ``once + n · over < n · through``, seconds all; None where there are none."""
+    """The fewest heads n with ``once + n · over < n · through``, all in seconds; None if there is no such n."""
     gain = through - over
     return float(math.floor(once / gain) + 1) if gain > 0 else None
 
@@ -94,11 +94,11 @@ def about(data: pd.DataFrame) -> str:
 
 
 def chart(study: ReportData, data: pd.DataFrame) -> Any:
-    """A panel a task and cost, a point a method; of seconds three points on a line, the largest of one head."""
+    """A panel per task and cost, a point per method; for seconds three points on a line, the largest of 1 head."""
     alt = altair()
     methods = methods_of(data)
     shown = data.assign(panel=data["task"] + " · " + data["cost"], heads=data["heads"].fillna(1))
-    # A logarithm has a tick for each of 1 … 9: labels that would touch are left out.
+    # A logarithmic axis has a tick for each of 1 … 9: labels that would touch are left out.
     axis = alt.Axis(
         labelOverlap="greedy",
         labelSeparation=10,
@@ -116,7 +116,7 @@ def chart(study: ReportData, data: pd.DataFrame) -> Any:
     points = base.mark_point(filled=True, opacity=1).encode(
         y=y, shape=shapes_of(study, methods), size=size, tooltip=told
     )
-    # Wide enough for a task, its unit and a cost above a panel.
+    # Wide enough for a title of a task, its unit and a cost.
     return panels(
         alt.layer(trails, bars, points), shown, "panel", free=("x", "y"), size=(280, HEIGHT), columns=len(PLAIN) + 1
     )

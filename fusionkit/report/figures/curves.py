@@ -2,7 +2,7 @@
 
     steps until epoch e  =  e · ⌈examples / batch size⌉
 
-Symbols: examples, those that the run learns from.
+Symbols: examples, the number of those that the run learns from in an epoch.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ MOST_BANDS = 5  # more of them hide each other
 
 
 def data(x: str, y: str, study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """A row a task, method and epoch: means over the seeds, with the interval of the score or loss.
+    """One row per task, method and epoch: the mean score or loss over the seeds, with its interval.
 
-    They are of the task's largest draw. Scores by epoch are of its smallest too, each draw a panel.
+    Rows are of the task's largest draw; scores by epoch also of its smallest, in a panel of its own.
     """
     is_score = y == "validation_score"
     runs = study.smallest_and_largest if is_score and x == "epoch" else study.whole
     runs = runs.drop_duplicates(["digest", "task_name"])
-    runs = runs[~of_own_stores(runs) | (runs["task"] == MEAN)]  # an epoch has the mean of such tasks alone
+    runs = runs[~of_own_stores(runs) | (runs["task"] == MEAN)]  # for such tasks an epoch has only their mean
     several = set(runs["task_name"][runs.groupby("task_name")["shots_name"].transform("nunique") > 1])
     rows: list[dict[str, Any]] = []
     for digest, task, shots, method in runs[["digest", *CELL]].itertuples(index=False):
@@ -78,7 +78,7 @@ def data(x: str, y: str, study: ReportData, predictions: AllPredictions) -> pd.D
 
 
 def chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
-    """A line a method within the band of its interval."""
+    """One line per method within the band of its interval."""
     alt = altair()
     methods = methods_of(data)
     scale = alt.Scale(type="log", nice=False) if x in LOG else alt.Scale(nice=False, zero=False)

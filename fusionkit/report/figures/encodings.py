@@ -15,11 +15,11 @@ from fusionkit.report.display_names import in_order
 from fusionkit.report.report_data import ReportData
 from fusionkit.statistics import INTERVALS
 
-WIDTH, HEIGHT = 230, 170  # of a panel, in pixels, where no page says otherwise
+WIDTH, HEIGHT = 230, 170  # of a panel, in pixels, unless the page sets another size
 COLUMNS = 3
-# Of numbers on an axis: 200k parameters and steps; seconds without a prefix, which would make 200m of a fifth.
+# Formats of numbers on an axis: 200k for parameters and steps; none for seconds, where 0.2 would become 200m.
 COUNTS, SECONDS = {"parameters": "~s", "step": "~s"}, ",.3~r"
-GAP, NAMES = 24, 36  # between panels, and beside one for the labels of its axis
+GAP, NAMES = 24, 36  # pixels between panels, and for the axis labels beside a panel
 
 
 def methods_of(data: pd.DataFrame) -> list[str]:
@@ -46,12 +46,12 @@ def _scale(study: ReportData, methods: Sequence[str], part: str) -> Any:
 
 
 def whole_numbers(values: pd.Series[Any]) -> Any:
-    """An axis of whole numbers: between two neighbours Vega would set a tick that is labelled like one of them."""
+    """An axis of whole numbers. Vega would also set ticks between whole numbers, and label them like one of these."""
     return altair().Axis(tickMinStep=1, format="d", tickCount=max(1, min(int(values.max() - values.min()), 10)))
 
 
 def score_axis(field: str = "score") -> Any:
-    """A vertical axis of scores whose ends are ticks: without that the titles of panels stand at unlike heights."""
+    """A vertical axis of scores whose ends are ticks: otherwise the titles of panels would be at different heights."""
     alt, ticks = altair(), 5
     scale, axis = alt.Scale(zero=False, nice=ticks), alt.Axis(tickCount=ticks)
     return alt.Y(f"{field}:Q", title=None, scale=scale, axis=axis)
@@ -77,14 +77,14 @@ def panels(
     square: bool = False,
     pairs: bool = False,
 ) -> Any:
-    """One panel a value of ``by``, each with axes of its own in ``free``.
+    """One panel per value of ``by``, each with axes of its own in ``free``.
 
-    The page lays the panels out for its width: ``usermeta`` tells it what it must know for that.
+    The page arranges the panels for its width; ``usermeta`` tells it how.
 
     Args:
-        order: of the values, that of the data unless given. size: of a panel. names: pixels that the labels of its
-            left axis take. below: those of its lower axis. square: its width is never more than this. pairs: the first
-            two panels belong together, and so on: a line has an even number.
+        order: the order of the values; None is that of the data. size: of a panel. names: pixels for the labels of its
+            left axis. below: pixels for those of its lower axis. square: whether a panel never gets wider than this.
+            pairs: whether the panels belong together two by two, so that a line must have an even number of them.
     """
     alt = altair()
     values = list(dict.fromkeys(data[by] if order is None else order))
@@ -94,13 +94,13 @@ def panels(
         facet=alt.Facet(f"{by}:N", title=None, sort=values, header=alt.Header(labelLimit=320)),
         data=data,
         columns=max(min(columns, len(values)), 1),
-        # Panels stand on one line whatever their labels; room for these is kept by hand.
+        # ``flush`` aligns panels whatever their labels; the spacing leaves room for these.
         bounds="flush",
         spacing={"column": GAP + (names if "y" in free else 0), "row": 34 + below},
     )
     if free:
         made = made.resolve_scale(**dict.fromkeys(free, "independent"))
-    # One scale, but an axis below every panel: the last line may be shorter than the others.
+    # One scale, but an axis below every panel: the last line may have fewer panels than the others.
     made = made.resolve_axis(x="independent")
     meta = {"panels": len(values), "free": "y" in free, "names": names, "square": square, "below": below}
     meta |= {"pairs": True} if pairs else {}
@@ -108,9 +108,9 @@ def panels(
 
 
 def spread(mark: Any, value: str = "score") -> Any:
-    """A mark from ``low`` to ``high``, and of no length where there is no interval: of one run.
+    """A mark from ``low`` to ``high``; of zero length where there is no interval, as for one run.
 
-    A panel in which no mark has a place at all would have no axis, of which Vega warns.
+    A panel without any mark would have no axis, and Vega would warn.
     """
     ends = {
         at: f"isValid(datum.{name}) ? datum.{name} : datum.{value}" for at, name in (("from", "low"), ("to", "high"))
@@ -119,7 +119,7 @@ def spread(mark: Any, value: str = "score") -> Any:
 
 
 def interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Mean and 95 % t interval of some scores ``[n]``, those that are finite; of one score there is no interval."""
+    """Mean and 95 % t interval of the finite ones of some scores ``[n]``; NaN for an interval of one score."""
     scores = values[np.isfinite(values)]
     if not len(scores):
         return np.nan, np.nan, np.nan
@@ -127,7 +127,9 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
 
 
 def tooltip(**fields: str) -> list[Any]:
-    """What is shown beside the pointer: titles by field, numbers with few digits."""
+    """The fields that are shown beside the pointer: titles by field. ``__n`` or ``__s`` behind a field is a number
+    format.
+    """
     alt = altair()
     found = []
     for name, title in fields.items():

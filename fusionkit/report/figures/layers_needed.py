@@ -1,9 +1,9 @@
-"""How much of the encoder a task needs: the score by the number of lower layers that are enough, in three ways.
+"""How much of the encoder a task needs: the score by a layer k, in three ways.
 
     k    layer k alone · a fusion over layers 0 … k · layers above k trained (``top:m``, m = L − k)
 
-Symbols: ``L`` the encoder's layers. The first two have no layer above k. The third has all of them, and says what is
-left to gain by training those.
+Symbols: ``L`` the number of the encoder's layers. The first two ways read no layer above k. The third reads all layers
+and shows what training the layers above k gains.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ TOP = "top:"
 
 
 def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """A row a task, way and k, of tasks with two k or more of the second or third way."""
+    """One row per task, way and k, for tasks with two k or more of the second or third way."""
     rows = []
     for task, runs in study.whole.groupby("task_name", sort=False):
         records = [study.records[digest] for digest in runs["digest"]]
-        depth = max(max(record["layers"]) for record in records)  # L, as far as the runs tell
+        depth = max(max(record["layers"]) for record in records)  # L: the last layer that any of the runs reads
         told = [_place(record, depth) for record in records]
         placed = runs.assign(way=[way for way, _ in told], k=[k for _, k in told])
         if max(placed[~placed["way"].isin((ALONE, ""))].groupby("way")["k"].nunique(), default=0) < 2:
@@ -41,9 +41,9 @@ def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
 
 
 def chart(study: ReportData, data: pd.DataFrame) -> Any:
-    """A line a way, its interval as a bar at each k."""
+    """One line per way, its interval as a bar at each k."""
     alt = altair()
-    # Marks at the ends stand clear of the frame.
+    # Keeps marks at the ends away from the frame.
     scale = alt.Scale(nice=False, zero=False, padding=10)
     x = alt.X("k:Q", title="layer k of the encoder", axis=whole_numbers(data["k"]), scale=scale)
     return panels(lines(study, x, data, k="k"), data, "task")

@@ -1,6 +1,7 @@
 """Scores by what a run was given or cost: labelled examples, epochs, parameters, seconds, one layer alone.
 
-A row of data is the mean score of some runs of one task with its 95 % t interval, in percent but for perplexities.
+A row of data is the mean score of some runs of one task with its 95 % t interval, in percent except for perplexities
+and cross-entropies.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.runs.summary import scores_of, summarise
 
 COSTS = {"parameters": "parameters learned, fusion and head", "seconds": "seconds of one head trained alone"}
-PROBE = "layer"  # the method that the line of single layers is drawn as
+PROBE = "layer"  # the method name under which the line of single layers is drawn
 
 
 def by_shots(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """A row a task, split, size of draw and method, of tasks with two sizes or more."""
+    """One row per task, split, size of draw and method, for tasks with two sizes or more."""
     runs = study.chosen
     sizes = runs.groupby("task_name")["shots_name"].transform("nunique")
     rows = [
@@ -50,7 +51,9 @@ def by_shots(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | N
 
 
 def by_epochs(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """A row a task, split, size of draw, method and number of epochs, of tasks with two numbers or more."""
+    """One row per task, split, size of draw, method and number of epochs, where a task and size of draw has two numbers
+    or more.
+    """
     runs = study.chosen_within([*CELL, "epochs"])
     numbers = runs.groupby(["task_name", "shots_name"])["epochs"].transform("nunique")
     rows = []
@@ -63,8 +66,8 @@ def by_epochs(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | 
 
 
 def by_cost(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """A row a task and method of the largest draw: its score, mean parameters and seconds, and by which of these it is
-    worth its cost.
+    """One row per task and method of the largest draw: its score, mean parameters and seconds, and by which of these
+    costs it is worth its cost.
     """
     rows, worth = [], _worth_it(study)
     for (task, method), runs in study.whole.groupby(["task_name", "method"], sort=False):
@@ -82,7 +85,7 @@ def by_cost(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | No
 
 
 def _worth_it(study: ReportData) -> dict[str, set[tuple[str, str]]]:
-    """By cost the tasks and methods better than all that cost less (:mod:`fusionkit.runs.comparison.pareto`)."""
+    """By cost, the tasks and methods better than all cheaper ones (:mod:`fusionkit.runs.comparison.pareto`)."""
     by, found = ["task_name", "method"], dict[str, set[tuple[str, str]]]()
     if study.whole.empty:
         return {cost: set() for cost in COSTS}
@@ -90,7 +93,7 @@ def _worth_it(study: ReportData) -> dict[str, set[tuple[str, str]]]:
     rivals = Rivals(table, study.whole, by, answers=study.answers, same=by[:1])
     for cost, column in zip(COSTS, ("trained_parameters", "seconds_alone"), strict=True):
         found[cost] = set()
-        with suppress(UsageError):  # of early releases no run tells its seconds
+        with suppress(UsageError):  # runs of early releases have no seconds
             marked = with_pareto(table, rivals, column)
             marked = marked[marked[PARETO].fillna(False)]
             found[cost] = set(marked[by].astype(str).itertuples(index=False, name=None))
@@ -98,11 +101,11 @@ def _worth_it(study: ReportData) -> dict[str, set[tuple[str, str]]]:
 
 
 def by_layer(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """A row a task and probed layer; and one a fusion over several layers, its ``layer`` empty."""
+    """One row per task and probed layer, and one per task and fusion over several layers, with ``layer`` empty."""
     runs = study.whole
     single = runs["fusion"].map(family) == PROBE
     first = runs["digest"].map(lambda digest: float(study.records[digest]["layers"][0]))
-    # What else tells methods apart (frozen parts, precision) stays in the name: no mean is over several of these.
+    # Other options of methods (frozen parts, precision) stay in the name, so that no mean is over several of these.
     probes = [PROBE + method[len(fusion) :] for method, fusion in zip(runs["method"], runs["fusion"], strict=True)]
     probed = runs.assign(layer=first.where(single), method=runs["method"].where(~single, probes))
     rows = []
@@ -116,7 +119,7 @@ def by_layer(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | N
 
 
 def shots_chart(study: ReportData, data: pd.DataFrame) -> Any:
-    """A line a method, its interval as a bar at each size."""
+    """One line per method, its interval as a bar at each size."""
     alt = altair()
     sizes = [size for size in study.shots if size in set(data["shots"])]
     x = alt.X("shots:N", title="labelled examples a class", sort=sizes, axis=alt.Axis(labelAngle=0))
@@ -124,7 +127,7 @@ def shots_chart(study: ReportData, data: pd.DataFrame) -> Any:
 
 
 def epochs_chart(study: ReportData, data: pd.DataFrame) -> Any:
-    """A line a method, its interval as a bar at each number of epochs."""
+    """One line per method, its interval as a bar at each number of epochs."""
     alt = altair()
     x = alt.X("epochs:O", title="epochs", axis=alt.Axis(labelAngle=0))
     order = data.assign(place=data["shots"].map(study.shots.index)).sort_values("place", kind="stable")["task"]
@@ -132,10 +135,10 @@ def epochs_chart(study: ReportData, data: pd.DataFrame) -> Any:
 
 
 def cost_chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
-    """A point a method with its interval, the cost on a logarithmic axis; a ring where a method is worth its cost."""
+    """One point per method with its interval, the cost on a logarithmic axis; a ring if a method is worth its cost."""
     alt = altair()
     methods = methods_of(data)
-    # A frozen LM head under `last` learns nothing, which a logarithm cannot show.
+    # A frozen LM head under `last` has no learned parameters, and a logarithmic axis has no 0.
     scale = alt.Scale(type="log", nice=False, padding=12) if (data[x] > 0).all() else alt.Scale(type="symlog")
     axis = alt.Axis(format=COUNTS.get(x, SECONDS), tickCount=4)
     base = alt.Chart().encode(
@@ -149,14 +152,14 @@ def cost_chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
     points = base.mark_point(filled=True, size=75, opacity=1).encode(
         y=score_axis(), shape=shapes_of(study, methods), tooltip=told
     )  # fmt: skip
-    # Hidden and not left out: of a panel without any a scale would have no extent.
+    # Hidden instead of left out: in a panel without any ring a scale would have no extent.
     shown = alt.condition(f"datum.worth_{x}", alt.value(1), alt.value(0))
     rings = base.mark_point(filled=False, size=260, strokeWidth=1.5).encode(y=score_axis(), opacity=shown)
     return panels(alt.layer(bars, points, rings), data, "task")
 
 
 def layer_chart(study: ReportData, data: pd.DataFrame) -> Any:
-    """The single layers as a line, the other methods as level lines."""
+    """The single layers as a line, the other methods as horizontal lines."""
     alt = altair()
     methods, y = methods_of(data), score_axis()
     base = alt.Chart().encode(color=colours_of(study, methods))
@@ -173,7 +176,9 @@ def layer_chart(study: ReportData, data: pd.DataFrame) -> Any:
 
 
 def _split_scores(study: ReportData, task: object, runs: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
-    """By split the score of some runs: on test, and on validation, which is of the data that they were trained on."""
+    """The score of some runs by split: on test, and on validation, unless test is of other data than they were trained
+    on.
+    """
     found = [("test", score_of(study, task, runs))] if runs["score"].notna().any() else []
     if not found or (runs["evaluated"] == runs["data"]).all():
         found.append(("validation", score_of(study, task, runs.assign(score=runs["validation_score"]))))
@@ -181,18 +186,18 @@ def _split_scores(study: ReportData, task: object, runs: pd.DataFrame) -> list[t
 
 
 def _has_both(data: pd.DataFrame) -> bool:
-    """Whether there are panels of test and of validation, to stand beside each other."""
+    """Whether there are panels of both test and validation, to put beside each other."""
     return len(set(data["split"])) > 1
 
 
 def score_of(study: ReportData, task: object, runs: pd.DataFrame) -> dict[str, Any]:
-    """Mean and interval of some runs of a task, as it is shown."""
+    """Mean and interval of some runs of a task, in the unit in which they are shown."""
     mean, low, high = interval(scores_of(runs) * times_of(study.metric(task)))
     return {"score": mean, "low": low, "high": high, "runs": len(runs)}
 
 
 def lines(study: ReportData, x: Any, data: pd.DataFrame, **told: str) -> Any:
-    """A line a method, its interval as a bar at each place of ``x``; ``told`` are more fields for the tooltip."""
+    """One line per method, its interval as a bar at each place of ``x``; ``told`` are more fields for the tooltip."""
     methods, score = methods_of(data), score_axis()
     base = altair().Chart().encode(x=x, color=colours_of(study, methods))
     shown = tooltip(method="method", **told, score__s="mean", low__s="from", high__s="to", runs="runs")

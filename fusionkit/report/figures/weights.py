@@ -16,7 +16,7 @@ from fusionkit.report.predictions import AllPredictions, RunPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.runs.folder import layer_weights_of
 
-# Languages of the data sets that the papers use, and their neighbours; a data set says its own by its name.
+# Languages of the data sets that the papers use, and some more; a data set's language is read from its name.
 LANGUAGES = {
     "ar": "Arabic", "bg": "Bulgarian", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek", "en": "English",
     "es": "Spanish", "fi": "Finnish", "fr": "French", "he": "Hebrew", "hi": "Hindi", "hu": "Hungarian",
@@ -24,12 +24,12 @@ LANGUAGES = {
     "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sv": "Swedish", "sw": "Swahili",
     "th": "Thai", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese",
 }  # fmt: skip
-LINE = 19  # pixels of a heat map's line
-MOST_LABELS = 24  # rows of a heat map that a reader still takes in; the most frequent
+LINE = 19  # pixels per line of a heat map
+MOST_LABELS = 24  # lines of a heat map, for the most frequent labels: more would be hard to read
 
 
 def by_run(study: ReportData) -> pd.DataFrame:
-    """A row a run, column it answers, and layer: the mean weight over validation rows, as the record has it."""
+    """One row per run, column it predicts, and layer: the mean weight over validation rows, as the record has it."""
     runs = study.whole.drop_duplicates(["digest", "task_name"])
     rows: list[dict[str, Any]] = []
     told = runs["task"].where(of_own_stores(runs), "")
@@ -50,32 +50,32 @@ def by_run(study: ReportData) -> pd.DataFrame:
 
 
 def language_of(name: str) -> str | None:
-    """The language that a data set's name holds as a part of its own: German of ``mtop-de``; else None."""
+    """The language whose code is a part of a data set's name: German for ``mtop-de``; else None."""
     parts = [part for part in re.split(r"[^A-Za-z]+", name) if part]
     return next((LANGUAGES[part.lower()] for part in reversed(parts) if part.lower() in LANGUAGES), None)
 
 
 def by_task(study: ReportData, predictions: AllPredictions) -> pd.DataFrame:
-    """Mean weights over the seeds: a row a method, task and layer."""
+    """Mean weights over the seeds: one row per method, task and layer."""
     return _mean(by_run(study), "task")
 
 
 def by_language(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """The same by language, where the names of the data sets tell two or more."""
+    """Mean weights by language; None unless the names of the data sets give two languages or more."""
     found = by_run(study).dropna(subset="language")
     if found["language"].nunique() < 2:
         return None
     columns = found["task"].str.partition(" · ")[2]
     if len(set(columns)) > 1:
         found["language"] += " · " + columns
-    # Two data sets of one language are two settings: a mean over both would be of neither.
+    # Two data sets of one language are two settings, and a mean over both would mix them.
     several = found.groupby("language")["task"].transform("nunique") > 1
     found["language"] = found["language"].where(~several, found["task"])
     return _mean(found, "language")
 
 
 def by_seed(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """Each run's own weights, where a task and method has several."""
+    """Each run's own weights; None unless some task and method has several runs."""
     found = by_run(study)
     several = found.duplicated(["task", "method", "layer"]).any()
     return found.drop(columns=["language"]) if several else None
@@ -94,7 +94,7 @@ def by_label(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | N
 
 
 def label_weights(run: RunPredictions) -> dict[str, tuple[int, list[float]]]:
-    """By gold label how many rows there are and their mean weights; of span tags the entity type counts."""
+    """The number of rows and their mean weights by gold label; by entity type for span tags."""
     if run.weights is None or run.kind == "number":
         return {}
     each: list[str] = []  # a row's label is its word's tag or its example's label
@@ -108,24 +108,24 @@ def label_weights(run: RunPredictions) -> dict[str, tuple[int, list[float]]]:
 
 
 def _labels_differ(run: RunPredictions) -> Any:
-    """False where there are fewer than two labels, or one weight for all rows: every label would look alike."""
+    """Whether weights may differ by label: there are two labels or more, and weights differ between rows."""
     return run.weights is not None and len(label_weights(run)) > 1 and np.ptp(run.weights, axis=0).max() >= 1e-6
 
 
 def heat_by(column: str, study: ReportData, data: pd.DataFrame) -> Any:
-    """A panel a method, a line a value of the column, a cell a layer."""
+    """One panel per method, one line per value of the column, one cell per layer."""
     return _heat(data, column, list(dict.fromkeys(data[column])), "method", methods_of(data))
 
 
 def chart_by_label(study: ReportData, data: pd.DataFrame) -> Any:
-    """A panel a task and method, a line a label."""
+    """One panel per task and method, one line per label."""
     data = data.assign(panel=data["task"] + " · " + data["method"])
-    lines = data.groupby("panel", sort=False)["label"].nunique()  # panels of like height stand side by side
+    lines = data.groupby("panel", sort=False)["label"].nunique()  # panels of similar height are side by side
     return _heat(data, "label", None, "panel", lines.sort_values(ascending=False, kind="stable").index.tolist())
 
 
 def chart_by_seed(study: ReportData, data: pd.DataFrame) -> Any:
-    """A panel a task: a dot a run, a line the mean of each method."""
+    """One panel per task: a dot for each run, a line for the mean of each method."""
     alt = altair()
     methods = methods_of(data)
     base = alt.Chart().encode(
@@ -161,7 +161,7 @@ def _heat(data: pd.DataFrame, line: str, order: list[str] | None, panel: str, pa
     if order is not None:
         size = (WIDTH, alt.Step(LINE))
         return panels(layers, data, panel, panels_in_order, free=(), size=size, names=names)
-    # Panels with lines of their own are as high as these, which facets cannot be.
+    # Panels with different lines need different heights, which a facet cannot have.
     made = [
         layers.transform_filter(alt.datum[panel] == value).properties(title=value, width=WIDTH, height=alt.Step(LINE))
         for value in panels_in_order

@@ -1,7 +1,8 @@
 """Groups of runs against a baseline: paired differences, their interval, p-values, wins, ties and losses.
 
-A group is compared with the one that has the baseline's values in the columns it fixes and the group's own in the
-others: with ``--by label --by fusion --baseline last``, each fusion of a label with ``last`` of that label.
+A group is compared with the group that has the baseline's values in the columns that the baseline fixes, and the
+group's own values in the others. With ``--by label --by fusion --baseline last``, each fusion of a label is compared
+with ``last`` of that label.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 
 NO_VALUE = "none"
 PERMUTATION, STUDENT = "permutation", "t"
-HOW = "how"  # of a comparison's attrs: by which interval, test and correction, over what
+HOW = "how"  # key of a comparison's attrs: its interval, test, correction, block and what they are over
 COMPARED = (
     "baseline", "is_baseline", "difference", "difference_low", "difference_high", "difference_se_seeds",
     "difference_se_examples", "p", "p_corrected", "smallest_p",
@@ -50,28 +51,31 @@ def compare(
     simultaneous: bool = False,
     answers: ExampleScores | None = None,
 ) -> pd.DataFrame:
-    """One row a group, as :func:`summarise` gives it, with what sets it apart from the baseline.
+    """One row per group, as :func:`summarise` gives it, with its difference to the baseline.
 
     Args:
-        frame: one row a run. by: columns to group by, as for :func:`summarise`.
-        baseline: a value of the first of ``by`` (of ``fusion`` without it) or of one other alone, or
+        frame: one row per run. by: columns to group by, as for :func:`summarise`.
+        baseline: a value of the first of ``by`` (of ``fusion`` without it), a value that only one other column has, or
             ``fusion=last,lr=0.002``.
-        interval: ``t`` or ``bootstrap``. test: over seeds, ``permutation``, ``bootstrap`` or ``t``; None is
+        interval: ``t`` or ``bootstrap``. test: the test over seeds, ``permutation``, ``bootstrap`` or ``t``; None is
             permutation. correction: ``holm``, ``bonferroni``, ``fdr`` or ``none``, over all comparisons of the table.
-        chosen, average, answers: as of :func:`summarise`; runs may be a pair that differ in what was chosen.
-        over: as of :func:`summarise`, of p-values too: both, a two-way test; examples, swaps of test examples; seeds,
-            ``test``, which alone makes None mean seeds.
-        block: ``data_seed``, or ``data``: each data set is one difference, and all is over other data sets.
-        simultaneous: intervals of differences hold for all comparisons of the table together (Bonferroni).
+        chosen, average, answers: as for :func:`summarise`; runs that differ only in what was chosen may be a pair.
+        over: as for :func:`summarise`, and for p-values too: ``both`` is a two-way test, ``examples`` swaps test
+            examples, ``seeds`` is ``test``. With a ``test``, or with ``block="data"``, None means seeds.
+        block: ``data_seed``, or ``data``: each data set gives one difference, and intervals and tests are over other
+            data sets.
+        simultaneous: whether intervals of differences hold for all comparisons of the table together (Bonferroni).
 
     Returns:
         the summary's columns, then ``baseline`` (what the row is compared with) and ``is_baseline``; mean paired
         ``difference`` with ``difference_low`` and ``difference_high`` of its 95 % interval and its standard errors
-        ``difference_se_seeds`` and ``difference_se_examples``; ``p``, ``p_corrected``,
-        ``smallest_p`` (what so many blocks can give at best) and ``significant`` (``p_corrected`` at most 0.05);
-        ``wins``, ``ties``, ``losses`` of ``pairs`` in ``blocks``; ``unpaired`` runs; ``also_differs``, the axes that
-        tell the two apart besides the baseline's. A group with less than two blocks has no interval and no p-value.
-        UsageError for an unknown name, a baseline without runs or pairs, or a single block throughout.
+        ``difference_se_seeds`` and ``difference_se_examples``; ``p``, ``p_corrected``, ``smallest_p`` (the least
+        p-value that this number of blocks can give) and ``significant`` (``p_corrected`` at most 0.05); ``wins``,
+        ``ties``, ``losses`` of ``pairs`` in ``blocks``; ``unpaired`` runs; ``also_differs``, the axes in which the two
+        differ besides the baseline's. A group with fewer than two blocks has no interval and no p-value, unless they
+        are over examples alone.
+        UsageError for an unknown name, a baseline without runs or pairs, or, unless over examples, a single block
+        throughout.
     """
     if test is not None and test not in TESTS:
         raise unknown_name("test", test, TESTS)
@@ -92,13 +96,13 @@ def compare(
     against = [_against(label, keys, fixed, places) for label in labels]
     if not set(against) & set(labels):
         raise UsageError(f"no run has {_written(fixed)} together", received=baseline, remedy="choose another baseline")
-    # By its place each group that is compared, with the place of the one that it is compared with.
+    # The row number of each group that is compared → that of the group that it is compared with.
     others = {place: places[label] for place, label in enumerate(against) if label in places and label != labels[place]}
     sides = sides_of(groups)
     found = {ours: pair_runs(sides[ours], sides[other], list(fixed), chosen, block) for ours, other in others.items()}
     names = [_written(dict(zip(keys, label, strict=True))) for label in labels]
     _check(found, others, groups, names, fixed, over)
-    # Of floors the difference is told and not tested: it would correct the p-values of the heads.
+    # Floors have a difference and no test: more tests would raise the corrected p-values of the heads.
     floors = {place for place, group in enumerate(groups) if are_floors(group).all()}
     several = len([place for place in found if place not in floors]) if simultaneous else 1
     how = How(
@@ -110,7 +114,7 @@ def compare(
             "is_baseline": label == against[place],
             "unpaired": 0
             if label == against[place]
-            else int((groups[place]["status"] == "finished").sum()),  # without a baseline none has a partner
+            else int((groups[place]["status"] == "finished").sum()),  # without a baseline no run has a partner
             **(_compared(found[place], how, tested=place not in floors) if place in found else {}),
         }
         for place, label in enumerate(labels)
@@ -118,7 +122,7 @@ def compare(
     extra = pd.DataFrame(rows, columns=list(COMPARED))
     extra["p_corrected"] = corrected(extra["p"].to_numpy(dtype=np.float64), correction)
     extra["significant"] = extra["p_corrected"] <= 1 - LEVEL
-    # Counts that some rows lack would become decimals.
+    # Int64 has missing values: with int64, counts that some rows lack would become floats.
     extra = extra.astype(dict.fromkeys(("wins", "ties", "losses", "pairs", "blocks", "unpaired"), "Int64"))
     whole = pd.concat([table, extra], axis=1)
     told = {"interval": interval, "test": how.test, "correction": correction, "block": block, "over": over}
@@ -129,7 +133,9 @@ def compare(
 def _against(
     label: tuple[str, ...], keys: Sequence[str], fixed: Mapping[str, str], places: Mapping[tuple[str, ...], int]
 ) -> tuple[str, ...]:
-    """The group that one is compared with: of a floor, which has no rate, the one that is there."""
+    """The group that a group is compared with. A floor has no learning rate and no other option in ``FREE``: where the
+    baseline is a floor, the group without these values is meant.
+    """
     wanted = tuple(fixed.get(key, value) for key, value in zip(keys, label, strict=True))
     plain = tuple(
         NO_VALUE if key in FREE and key not in fixed else value for key, value in zip(keys, wanted, strict=True)
@@ -139,7 +145,7 @@ def _against(
 
 @dataclass(frozen=True)
 class How:
-    """How differences are judged; as of :func:`compare`. Attributes: level: of intervals."""
+    """How differences are judged; fields as for :func:`compare`. Attributes: level: of intervals."""
 
     interval: str
     test: str
@@ -159,7 +165,7 @@ def _compared(pairs: Pairs, how: How, *, tested: bool) -> dict[str, object]:
     if tested and over == EXAMPLES and n and how.answers is not None:
         p = p_over_examples(pairs, errors, how.answers)
     elif tested and n > 1:
-        by_student = over == BOTH or how.test == STUDENT  # which knows of crossed draws and init seeds
+        by_student = over == BOTH or how.test == STUDENT  # accounts for crossed draws and init seeds
         p = errors.p_value(mean, over) if by_student else test.p_value(differences)
     return {
         "difference": mean,
@@ -209,11 +215,12 @@ def _check(
     fixed: dict[str, str],
     over: str,
 ) -> None:
-    """Refuse what no row of the table could be compared by.
+    """Refuse a table in which no row can be compared (UsageError).
 
     Args:
-        found: the pairs of each group that is compared, by its place. others: the place of the group that each is
-            compared with. groups: of runs. names: theirs. over: what differences are over.
+        found: the pairs of each compared group, by the group's row number. others: by the same numbers, that of the
+            group it is compared with. groups: the runs of each group. names: the name of each group. over: what
+            differences are over.
     """
     if not found:
         raise UsageError(
@@ -226,7 +233,7 @@ def _check(
     if not blocks:
         good = [group[group["status"] == "finished"] for group in groups]
         alive = [pair for pair in others.items() if all(len(good[place]) for place in pair)]
-        if not alive:  # of the first comparison the baseline is told of first
+        if not alive:  # of the first comparison, the baseline is named first
             dead = list(dict.fromkeys(place for pair in others.items() for place in pair[::-1] if good[place].empty))
             beside = f"; so did all of {counted(len(dead) - 1, 'other group')}" if dead[1:] else ""
             raise UsageError(
@@ -268,9 +275,9 @@ def _read_baseline(text: str, table: pd.DataFrame, keys: list[str], bare: str, c
     """The columns that a baseline fixes, each with its value as :func:`_label_of` writes it.
 
     Args:
-        text: a value of the column ``bare`` or of one other key alone, or ``COLUMN=VALUE`` with commas between;
-            ``none`` where a column has no value. table: one row a group. keys: the columns it is grouped by.
-        columns: all that the results have.
+        text: a value of the column ``bare``, a value that only one other key has, or ``COLUMN=VALUE`` with commas
+            between; ``none`` where a column has no value. table: one row per group. keys: the columns it is grouped by.
+        columns: all columns of the results.
     """
     labels = {name: list(dict.fromkeys(map(_label_of, table[name]))) for name in keys}
     # Names of fusions hold commas and equals signs themselves: linear:gamma=no,norm=token.

@@ -1,4 +1,4 @@
-"""How far the mean difference of two groups would be off with other seeds and other test examples."""
+"""Errors of the mean difference of two groups over seeds and over test examples, and p-values over test examples."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def _differences(pairs: Pairs, answers: ExampleScores) -> list[Answered] | None:
 
 
 def p_over_examples(pairs: Pairs, errors: TwoWay, answers: ExampleScores) -> float:
-    """The p-value of swapping test examples between the sides; of one pair of accuracies McNemar's, of several test
-    sets Student's over their examples.
+    """The p-value of swapping test examples between the sides; NaN where answers are missing. One pair of accuracies is
+    tested by McNemar's test, pairs on several test sets by Student's over their examples.
     """
     matched = [(_scored(one), _scored(other)) for side, others in pairs.trials for one in side for other in others]
     ours, theirs = ([pair[side] for pair in matched] for side in (0, 1))
@@ -43,7 +43,7 @@ def p_over_examples(pairs: Pairs, errors: TwoWay, answers: ExampleScores) -> flo
     if (found := answers.counts([*ours, *theirs])) is None:
         return np.nan
     score, counts = found  # [2 · pairs, E, k]
-    # Of words each sentence has several answers, and McNemar's test is of one.
+    # McNemar's test is for one answer per example; a tagged sentence has several.
     if len(ours) == 1 and ours[0].metric == "accuracy" and counts.shape[2] == 2 and (counts[..., 1] == 1).all():
         return mcnemar_p(counts[0, :, 0], counts[1, :, 0])
     return randomisation_p(score, counts[: len(ours)], counts[len(ours) :])

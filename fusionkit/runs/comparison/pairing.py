@@ -1,10 +1,10 @@
 """Pairs of runs of two groups, for paired comparisons.
 
-Two runs are a pair if they agree in every axis except those by which their groups differ: data, task, rate, shots, …,
-and both seeds. Where two groups have no ``init_seed`` in common under one ``data_seed``, the means over their init
-seeds are the pair. Differences of pairs over one training draw are not independent, so these pairs make one **block**:
-a test flips or resamples the mean differences of blocks. A block is a training set and ``data_seed``; with a single
-``data_seed`` a block is an ``init_seed``. Where conclusions are about other data sets, a block is a data set.
+Two runs are a pair if they agree in both seeds and in every axis (data, task, rate, shots, …) except those by which
+their groups differ. Where two groups have no ``init_seed`` in common under one ``data_seed``, the pair is made of the
+means over their init seeds. Differences of pairs over one training draw are not independent, so these pairs form one
+**block**: a test flips or resamples the mean differences of blocks. A block is a training set and ``data_seed``; with a
+single ``data_seed`` a block is an ``init_seed``. Where conclusions are about other data sets, a block is a data set.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import AXES, FREE, SEEDS, scores_of
 from fusionkit.statistics.seeds import SeedError, seed_error
 
-# Groups that differ in these learned or answered something else: a common seed pairs nothing.
+# Groups that differ in one of these learned or answered different things: a common seed does not make a pair.
 NEVER_CONFOUNDED = ("data", "evaluated", "task", "label")
 OTHERS = (*SEEDS, "metric", SCORED_ON)
 NO_SEED = -1
 DATA_SEED, DATA = BLOCKS
-PLACES = ("store", "mix", "evaluate_on")  # digests: legible columns tell the same, mostly
+PLACES = ("store", "mix", "evaluate_on")  # digests: readable columns mostly say the same
 
 
 class Trial(NamedTuple):
@@ -50,9 +50,10 @@ class Pairs:
     """The pairs of two groups.
 
     Attributes:
-        trials: the runs of each pair, mostly one a side. ours, theirs: scores of the pairs, ``[pairs]``. block: each
-            pair's number, ``[pairs]``. unpaired: finished runs of both groups without a partner. differs: axes in which
-            the groups differ although they are not compared by them. by_data: whether blocks are data sets.
+        trials: the runs of each pair, usually one per side. ours, theirs: scores of the pairs, ``[pairs]``. block: the
+            number of each pair's block, ``[pairs]``. unpaired: finished runs of both groups without a partner. differs:
+            axes in which the groups differ besides those by which they are compared. by_data: whether blocks are data
+            sets.
     """
 
     trials: list[tuple[list[Trial], list[Trial]]]
@@ -81,10 +82,10 @@ class Pairs:
 
     @property
     def seeds(self) -> SeedError:
-        """The error of the mean difference where seeds, or data sets where these are the blocks, are drawn anew."""
+        """The error of the mean difference over new seeds, or over new data sets if these are the blocks."""
         if self.by_data:
             return seed_error(self.differences, range(len(self.differences)), [0] * len(self.differences))
-        # Several pairs of one draw and one set of weights, such as several rates, are one cell.
+        # Pairs with the same draw and the same initial weights, such as several rates, are one cell.
         cells: dict[tuple[str, int, int], list[float]] = {}
         for (ours, theirs), difference in zip(self.trials, self.ours - self.theirs, strict=True):
             inits = {trial.init_seed for trial in ours}
@@ -107,8 +108,8 @@ class Side:
     """The runs of a group that may be in pairs: the finished ones with a score.
 
     Attributes:
-        trials: a run each. axes: what they are compared by, as texts by column, ``[runs]`` each; None and NaN are one.
-        is_floor: whether none has a head.
+        trials: one per run. axes: the runs' values in the columns that are compared, as texts, ``[runs]`` per column;
+            None and NaN are the same text. is_floor: whether all runs are floors, which have no head.
     """
 
     trials: list[Trial]
@@ -116,12 +117,14 @@ class Side:
     is_floor: bool
 
     def keys(self, names: Sequence[str]) -> list[tuple[str, ...]]:
-        """What each run has in these columns."""
+        """Each run's values in these columns."""
         return list(zip(*(self.axes[name] for name in names), strict=True))
 
 
 def sides_of(groups: Sequence[pd.DataFrame]) -> list[Side]:
-    """Groups of runs, one row a run, as sides of pairs. All at once: pandas takes as long for one as for a hundred."""
+    """Groups of runs, one row per run, as sides of pairs. All groups at once: pandas takes as long for one as for a
+    hundred.
+    """
     every = pd.concat(groups) if groups else pd.DataFrame()
     if every.empty:
         return [Side([], {name: [] for name in (*AXES, *OTHERS)}, False) for _ in groups]
@@ -130,7 +133,7 @@ def sides_of(groups: Sequence[pd.DataFrame]) -> list[Side]:
     scored = finished & np.isfinite(scores_of(every))
     good, number = every[scored], number[scored]
     floors = are_floors(good).to_numpy()
-    # A floor has no weights, so no seed of them: it is a pair with the mean over those of a head.
+    # A floor has no initial weights, so no init seed: it is paired with the mean over a head's init seeds.
     good = good.assign(counts=scores_of(good), init_seed=good["init_seed"].where(~floors, NO_SEED))
     trials = [Trial(*each) for each in good[list(Trial._fields)].itertuples(index=False, name=None)]
     texts = {name: list(map(_text, good[name].tolist())) for name in (*AXES, *OTHERS)}
@@ -148,12 +151,12 @@ def pair_runs(
     """The pairs of two groups of runs.
 
     Args:
-        told: the columns that are meant to tell the two apart. chosen: columns that validation chose in each group by
-            itself: runs that differ in them are a pair all the same. block: ``data_seed``, or ``data`` where each data
-            set is a block.
+        told: the columns by which the two groups are meant to differ. chosen: columns that validation chose for each
+            group separately: runs that differ in them are still a pair. block: ``data_seed``, or ``data`` to make each
+            data set a block.
     """
     sides = (ours, theirs)
-    # A floor knows nothing of most options, so these neither pair nor differ.
+    # Most options do not apply to a floor, so they are neither matched nor reported as different.
     free = FREE if any(side.is_floor for side in sides) else ()
     told, chosen = [*told, *free], [name for name in chosen if name not in free]
     differs = [name for name in AXES if name not in told and _tells(name, ours.axes, theirs.axes)]
@@ -163,13 +166,14 @@ def pair_runs(
     differs += apart if all(side.trials for side in sides) else []
     axes = [name for name in AXES if name not in (*told, *differs, *chosen, "init_from")]
     axes += [name for name in ("data_seed", "metric", SCORED_ON) if name not in told]
-    # Each fusion of a transfer begins from its own run, so those digests never agree; they count where they must.
+    # In a transfer each fusion starts from its own run, so these digests never agree between fusions. They are matched
+    # only where runs of one group would otherwise have equal keys.
     whole = [side.keys([*axes, "init_seed"]) for side in sides]
     if "init_from" not in told and any(len(set(keys)) < len(keys) for keys in whole):
         axes.append("init_from")
     mine, other = (_by_keys(side, axes) for side in sides)
     found = [pair for key in sorted(set(mine) & set(other)) for pair in _match(mine[key], other[key])]
-    # Under one data_seed only the init seeds tell trials apart.
+    # With a single data_seed, init seeds are the only thing that can separate blocks.
     one_draw = len({one[0].data_seed for one, _ in found}) == 1
     blocks = [
         (one[0].data, 0 if block == DATA else one[0].init_seed if one_draw else one[0].data_seed) for one, _ in found
@@ -204,7 +208,7 @@ def _by_keys(side: Side, names: Sequence[str]) -> dict[tuple[str, ...], list[Tri
 
 
 def _match(ours: list[Trial], theirs: list[Trial]) -> list[tuple[list[Trial], list[Trial]]]:
-    """Runs by common init seed; without one in common, all of ours with all of theirs."""
+    """Pairs of runs with the same init seed; without a common init seed, one pair of all ours and all theirs."""
     common = sorted({trial.init_seed for trial in ours} & {trial.init_seed for trial in theirs})
     if not common:
         return [(ours, theirs)]
@@ -212,5 +216,5 @@ def _match(ours: list[Trial], theirs: list[Trial]) -> list[tuple[list[Trial], li
 
 
 def _mean(trials: list[Trial]) -> float:
-    # Of sorted numbers: the order in which runs ended must not change a tie into a win.
+    # Sorted first: rounding depends on the order, and the order in which runs ended must not turn a tie into a win.
     return float(np.mean(sorted(trial.counts for trial in trials)))

@@ -19,9 +19,9 @@ def with_pareto(table: pd.DataFrame, rivals: Rivals, cost: str) -> pd.DataFrame:
     """A summary with ``pareto`` and ``pareto_cost``, the mean of one of :data:`fusionkit.names.COSTS` over a group's
     runs.
 
-    A group has the mark where it is better than each rival that costs less, and none that costs the same is better
-    than it; each time the paired difference must stand. All of these tests must pass, so none is corrected (an
-    intersection-union test). The cheapest has the mark, a floor has none. None: some test that decides has no pairs.
+    A group has the mark if it is better than each rival that costs less, and no rival of the same cost is better than
+    it; both by paired tests. All of these tests must pass, so none is corrected (an intersection-union test). The
+    cheapest group has the mark, a floor never has it. The mark is None where a deciding test has no pairs.
 
     Raises:
         UsageError: no group has this cost.

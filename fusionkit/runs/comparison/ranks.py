@@ -1,4 +1,4 @@
-"""Ranks of groups as far as tests tell them: of groups that are not told apart none is before the other."""
+"""Ranges of ranks of groups: a group ranks before another only if a paired test finds it better."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LEGEND = (
 
 def with_ranks(table: pd.DataFrame, rivals: Rivals) -> pd.DataFrame:
     """A summary with ``best_rank``, 1 + the number of rivals that are better by a test, and ``worst_rank``, the number
-    of rivals, itself included, less those that it is better than; none where nothing competes. Runs that do not pair
-    tell nothing.
+    of rivals, itself included, minus those that it is better than by a test. Both are None without rivals. Groups whose
+    runs do not pair count as not separated.
     """
     best: list[int | None] = [None] * len(table)
     worst = list(best)

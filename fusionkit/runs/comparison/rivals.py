@@ -1,4 +1,4 @@
-"""Groups of a table that compete, and what a paired test says of two of them."""
+"""Groups of a table that compete, and paired tests of two of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import OVER, group_columns, prepared
 from fusionkit.statistics import LEVEL
 
-SAME_TASK = ("sweep", "data", "evaluated", "task", "label", "metric", SCORED_ON, "shots")  # of rivals
+SAME_TASK = ("sweep", "data", "evaluated", "task", "label", "metric", SCORED_ON, "shots")  # equal in rivals
 
 
 class Rivals:
-    """The groups of a summary, by their places in it.
+    """The groups of a summary, by their row numbers in it.
 
     Attributes:
-        contests: the places of groups with a score that compete, a list a contest. runs: of each group.
+        contests: lists of row numbers of groups that compete with each other; all have a score. runs: the runs of each
+            group.
     """
 
     def __init__(
@@ -39,8 +40,8 @@ class Rivals:
     ) -> None:
         """
         Args:
-            table: of ``frame`` by the same choices (:func:`fusionkit.runs.summary.summarise`). same: columns that
-                rivals agree in.
+            table: the summary of ``frame`` with the same arguments (:func:`fusionkit.runs.summary.summarise`).
+            same: columns in which rivals agree.
         """
         frame = prepared(frame, average)
         self._keys, self._chosen = group_columns(frame, by, chosen, average), chosen
@@ -61,9 +62,9 @@ class Rivals:
         return is_better(str(self._metrics[ours]), self._means[ours], self._means[theirs])
 
     def differ(self, ours: int, theirs: int) -> bool | None:
-        """Whether a paired test over what the summary's intervals are over tells two groups apart (p at most 0.05, not
-        corrected). One pair says nothing of other seeds and is tested over test examples alone. None where no runs
-        pair, or one pair has no answers.
+        """Whether a paired test separates two groups (p at most 0.05, not corrected). The test is over what the
+        summary's intervals are over. A single pair cannot be tested over seeds: over both it is tested over test
+        examples alone. None where no runs pair, or where a single pair has no answers or is to be tested over seeds.
         """
         both = frozenset((ours, theirs))
         if both not in self._differ:

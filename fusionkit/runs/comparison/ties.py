@@ -1,4 +1,4 @@
-"""Which groups of a table cannot be told from the best one: an ordering that does not hold is a tie."""
+"""Which groups of a table tie with the best one: a paired test does not separate them from it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pandas as pd
 from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.statistics import LEVEL
 
-TIED = "tied"  # a column: True of the best group of its rivals, and of those that are not told from it
+TIED = "tied"  # a column: True for the best of a group's rivals, and for those that no test separates from it
 LEGEND = f"bold: the best mean, and those that a paired test does not tell from it (p above {1 - LEVEL:.2g})"
 
 
 def with_ties(table: pd.DataFrame, rivals: Rivals) -> pd.DataFrame:
-    """A summary with ``tied``: whether a group is the best of its rivals, or not told from it; none where nothing
-    competes, or no test of the two is possible.
+    """A summary with ``tied``: whether a group is the best of its rivals, or a test does not separate it from the best.
+    None without rivals, or where no test of the two is possible.
     """
     found: list[bool | None] = [None] * len(table)
     for places in rivals.contests:
