@@ -67,7 +67,7 @@ class EncodeSpec:
 
     encoder: str = option("minilm", "'minilm', a folder or a hub id.")
     revision: str | None = option(None, "Revision of a hub encoder.", flag="encoder-revision")
-    rows: str | None = option(None, "What a stored row is. [default: by the columns]", choices=ROWS)
+    rows: str | None = option(None, "What a stored row stands for. [default: by the columns]", choices=ROWS)
     layers: str = option("all", "all, 0,6,12 or -4: (0 is the embeddings).")
     dtype: str = option("float16", "Precision of the stored states; int8 has a scale for each row and layer.",
                         choices=STATE_DTYPES)  # fmt: skip
@@ -76,18 +76,21 @@ class EncodeSpec:
         "Compression of the stored states: the same numbers in fewer bytes, slower to write and read.",
         choices=COMPRESSIONS,
     )
-    compute_dtype: str = option("float32", "Precision of the forward pass; tf32 is for NVIDIA GPUs alone.",
+    compute_dtype: str = option("float32", "Precision of the forward pass; tf32 only on NVIDIA GPUs.",
                                 choices=COMPUTE_DTYPES)  # fmt: skip
-    max_length: int | None = option(None, "Sub-tokens an example may have. [default: the encoder's limit]", ge=3,
+    max_length: int | None = option(None, "Cut examples to N sub-tokens. [default: the encoder's limit]", ge=3,
                                     unit="sub-tokens")  # fmt: skip
-    limit: int | None = option(None, "Only the first N examples of each split, for a first try.", ge=1,
+    limit: int | None = option(None, "Encode only the first N examples of each split.", ge=1,
                                unit="examples", metavar="N")  # fmt: skip
-    pair_as: str | None = option(None, "A pair as so many sequences. [default: by the encoder]", choices=PAIR_FORMS)
-    untrained: int | None = option(None, "Random weights of this seed in the place of the trained ones, to compare "
-                                   "with.", ge=0, lt=1 << 63, metavar="SEED")  # fmt: skip
-    task: str | None = option(None, "mlm: mask sub-tokens and keep their rows alone.", choices=("mlm",))
-    mask_seed: int = option(0, "With --task mlm: which sub-tokens are masked.", ge=0, lt=1 << 63)
-    mask_share: float = option(0.15, "With --task mlm: how many of them.", gt=0, le=1)
+    pair_as: str | None = option(
+        None, "Encode a pair of texts as one sequence or as two. [default: by the encoder]", choices=PAIR_FORMS
+    )
+    untrained: int | None = option(
+        None, "Replace the trained weights by random ones of this seed, as a control.", ge=0, lt=1 << 63, metavar="SEED"
+    )
+    task: str | None = option(None, "mlm: mask sub-tokens and keep only their rows.", choices=("mlm",))
+    mask_seed: int = option(0, "Seed of the masked sub-tokens, with --task mlm.", ge=0, lt=1 << 63)
+    mask_share: float = option(0.15, "Share of the sub-tokens to mask, with --task mlm.", gt=0, le=1)
     trust_remote_code: bool = option(False, "Let a hub encoder run its own Python code.")
 
     def __post_init__(self) -> None:
@@ -129,10 +132,17 @@ class RunSpec:
     )
     task: str = field(metadata=about("The task's name; several tasks have names, topic=classification,slots=tagging."))
     label: str = field(metadata=about("The column it learns; of several tasks one each, category,slots."))
-    method: str = option(FROZEN, "What is trained of the encoder: nothing of it (frozen), or a method's own.",
+    method: str = option(FROZEN, "How the encoder is trained: not at all (frozen), or by a method.",
                          lists=SWEPT, parameter="methods", later=True)  # fmt: skip
-    encoder_lr: float | None = option(None, "Rate of all that the method trains.", gt=0, lt=100, lists=SWEPT,
-                                      parameter="encoder_lrs", later=True)  # fmt: skip
+    encoder_lr: float | None = option(
+        None,
+        "Learning rate of the weights that the method trains.",
+        gt=0,
+        lt=100,
+        lists=SWEPT,
+        parameter="encoder_lrs",
+        later=True,
+    )
     fusion: str = field(metadata=about("A name from the table of fusions with its options, dwatt:scale=yes."))
     fusion_layers: str | None = option(None, "The layers that the fusion reads where they were chosen, like 0,3,6.",
                                        pattern="[0-9]+(,[0-9]+)*", example="layer indices like 0,3,6",
@@ -140,11 +150,11 @@ class RunSpec:
     head: str = field(metadata=about("A name from the table of heads; of several tasks one each, classifier+tagger."))
     pool: str | None = option(
         None,
-        "Token rows → one vector, after the fusion. [default: as the encoder was trained; over words, mean]",
+        "How the fused rows of a text become one vector. [default: as the encoder was trained; over words, mean]",
         choices=POOLS,
     )
     shots: int | None = option(None, "Examples per class to draw. [default: all of train]", ge=1, lists=SWEPT)
-    draw: str = option("uniform", "How shots are drawn.", choices=DRAWS, later=True)
+    draw: str = option("uniform", "How the examples of --shots are drawn.", choices=DRAWS, later=True)
     draw_ids: str | None = option(None, "Digest of the ids of a draw that was given.", later=True)
     data_seed: int = option(0, "Sets the draw and the order of minibatches.")
     init_seed: int = option(0, "Sets initial weights and dropout.")
@@ -152,40 +162,54 @@ class RunSpec:
     epochs: int = option(10, "Passes over train.", ge=1, lists=SWEPT)
     max_steps: int | None = option(
         None,
-        "End after N steps in all, over which the schedule runs; --epochs then says nothing. [default: by epochs]",
+        "Train for N steps, instead of --epochs; the schedule runs over these. [default: by --epochs]",
         ge=1,
         metavar="N",
         lists=SWEPT,
         later=True,
     )
-    batch_size: int = option(32, "Examples of a step.", ge=1, lists=SWEPT, parameter="batch_sizes")
-    optimizer: str = option("adamw", "Whether weight decay acts on the weights (adamw) or is an L2 term (adam).",
+    batch_size: int = option(32, "Examples per step.", ge=1, lists=SWEPT, parameter="batch_sizes")
+    optimizer: str = option("adamw", "Weight decay acts on the weights (adamw) or is an L2 term of the loss (adam).",
                             choices=OPTIMIZERS, later=True)  # fmt: skip
-    schedule: str = option("linear", "The rate falls to 0 over all steps, or stays (constant).", choices=SCHEDULES)
-    warmup: float = option(0.0, "Share of the steps in which the rate rises from 0.", ge=0, lt=1,
+    schedule: str = option(
+        "linear",
+        "How the rate changes over the steps: falls to 0 (linear, cosine) or stays (constant).",
+        choices=SCHEDULES,
+    )
+    warmup: float = option(0.0, "Share of the steps over which the rate first rises from 0.", ge=0, lt=1,
                            unit="a share of the steps", later=True)  # fmt: skip
-    weight_decay: float = option(0.0, "Decay of the weights.", ge=0)
-    clip_norm: float | None = option(None, "Largest norm of the gradient. [default: none]", gt=0, later=True)
-    dropout: float = option(0.0, "Share of what a head's layers read that is set to 0.", ge=0, lt=1)
-    label_smoothing: float = option(0.0, "Share of each target that is spread over all classes.", ge=0, lt=1,
+    weight_decay: float = option(0.0, "Weight decay of the optimizer.", ge=0)
+    clip_norm: float | None = option(None, "Scale gradients down to this norm. [default: never]", gt=0, later=True)
+    dropout: float = option(0.0, "Dropout rate at the inputs of a head's layers.", ge=0, lt=1)
+    label_smoothing: float = option(0.0, "Share of each target that is spread evenly over all classes.", ge=0, lt=1,
                                     later=True)  # fmt: skip
-    class_weights: str = option("none", "balanced weighs a class by one over its share of the training labels.",
+    class_weights: str = option("none", "balanced weighs each class by the inverse of its frequency in train.",
                                 choices=CLASS_WEIGHTS, later=True)  # fmt: skip
     patience: int | None = option(None, "Stop after N epochs without a better validation score. [default: never]", ge=1,
                                   unit="epochs", metavar="N", later=True)  # fmt: skip
-    validate_on: int | None = option(None, "Choose the epoch by so much of validation. [default: all of it]", ge=1,
-                                     unit="examples", later=True)  # fmt: skip
-    validate_every: int = option(1, "Score validation after each N-th epoch, and after the last.", ge=1, unit="epochs",
+    validate_on: int | None = option(
+        None,
+        "Score only this much of validation to choose the epoch. [default: all]",
+        ge=1,
+        unit="examples",
+        later=True,
+    )
+    validate_every: int = option(1, "Score validation after every N-th epoch and the last.", ge=1, unit="epochs",
                                  metavar="N", later=True)  # fmt: skip
     compute_dtype: str = option("float32",
-                                "Precision of the products while training; weights and reported scores are float32.",
+                                "Precision of matrix products in training; weights and scores are float32.",
                                 choices=TRAINING_DTYPES, later=True)  # fmt: skip
-    order: str = option(SHUFFLE, "Shuffle all of train, or a window of its chunks at a time.", choices=ORDERS,
+    order: str = option(SHUFFLE, "Shuffle all of train, or stream it in windows of a few chunks.", choices=ORDERS,
                         later=True)  # fmt: skip
     control: bool = option(False, "Learn control labels: a fixed random label a word type, or a text.", later=True)
     mdl: int | None = option(None, "Learn the first N blocks of an online code and code the next one.", ge=1,
                              le=MDL_BLOCKS, later=True)  # fmt: skip
-    joint_fusion: str = option("shared", "Of the heads of several tasks.", choices=JOINT_FUSIONS, later=True)
+    joint_fusion: str = option(
+        "shared",
+        "Whether the heads of several tasks share one fusion or have one each.",
+        choices=JOINT_FUSIONS,
+        later=True,
+    )
     task_stores: str | None = option(None, "Digests of the stores of several tasks, in their order, where each has its "
                                      "own examples.", later=True)  # fmt: skip
     task_batches: str | None = option(None, "Examples of a step of each task, in their order; 0 is that of all.",
@@ -193,7 +217,7 @@ class RunSpec:
                                       later=True)  # fmt: skip
     sampling: str = option(
         "annealed",
-        f"Of several tasks, which a step is of: {', '.join(SAMPLINGS)}.",
+        f"How each step's task is chosen, with several tasks: {', '.join(SAMPLINGS)}.",
         pattern="proportional|square-root|uniform|round-robin|annealed|"
         r"temperature:(?=[0-9.]*[1-9])([0-9]+\.?[0-9]*|\.[0-9]+)",
         example=f"{', '.join(SAMPLINGS)}, T above 0",
@@ -201,20 +225,33 @@ class RunSpec:
         lists=SWEPT,
         later=True,
     )
-    steps_per_epoch: int | None = option(None, "Of several tasks, steps of an epoch. [default: their examples / batch]",
-                                         ge=1, metavar="N", later=True)  # fmt: skip
-    choose_epoch: str = option("mean", "Of several tasks, one epoch by their mean score, or each task's own.",
-                               choices=EPOCH_CHOICES, later=True)  # fmt: skip
+    steps_per_epoch: int | None = option(
+        None,
+        "Steps per epoch, with several tasks. [default: all their examples / batch size]",
+        ge=1,
+        metavar="N",
+        later=True,
+    )
+    choose_epoch: str = option(
+        "mean",
+        "Keep the epoch with the best mean score, or each task's own best, with several tasks.",
+        choices=EPOCH_CHOICES,
+        later=True,
+    )
     init_from: str | None = option(None, "Digest of the finished run whose weights this one begins with.", later=True)
-    init_part: str | None = option(None, "What to take of it. [default: both]", choices=PARTS, later=True)
-    freeze: str | None = option(None, "Part that is not trained.", choices=PARTS, lists=WHOLE, later=True)
-    layer_decay: float = option(1.0, "Factor of the encoder's rate from each layer to the one below it.", gt=0, le=1,
-                                later=True)  # fmt: skip
-    encoder_dropout: float | None = option(None, "Dropout in the encoder's trained layers. [default: its own]", ge=0,
-                                           lt=1, later=True)  # fmt: skip
-    accumulate: int = option(1, "Pieces of a minibatch, one after another, whose gradients make one step.", ge=1,
+    init_part: str | None = option(
+        None, "The part to take from --init-from. [default: both]", choices=PARTS, later=True
+    )
+    freeze: str | None = option(None, "Part of the model that is not trained.", choices=PARTS, lists=WHOLE, later=True)
+    layer_decay: float = option(
+        1.0, "Multiply the encoder's rate by this from each layer to the one below.", gt=0, le=1, later=True
+    )
+    encoder_dropout: float | None = option(
+        None, "Dropout rate in the encoder's trained layers. [default: the encoder's own]", ge=0, lt=1, later=True
+    )
+    accumulate: int = option(1, "Split each minibatch into N pieces and accumulate their gradients.", ge=1,
                              later=True)  # fmt: skip
-    checkpointing: bool = option(False, "Compute the encoder's layers again on the way back: less memory, more time.",
+    checkpointing: bool = option(False, "Gradient checkpointing of the encoder: less memory, more time.",
                                  later=True)  # fmt: skip
     from_layer: int | None = option(None, "Layer whose stored states the encoder's upper layers are trained over; None "
                                     "is from the text.", ge=1, later=True)  # fmt: skip

@@ -20,15 +20,17 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run", metavar="RUN", shell_complete=folders)
 @click.option("--split", type=click.Choice(["validation", "test"]), default="validation", show_default=True,
-              help="What is scored.")  # fmt: skip
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only N examples of validation, of each task.")
-@click.option("--store", "stores", multiple=True, type=FOLDER, help="Where its stores are, if not beside the run.")
+              help="The split that is scored.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Score only N validation examples of each task.")
+@click.option(
+    "--store", "stores", multiple=True, type=FOLDER, help="Folder of the stores, if they are not beside the run."
+)
 @JSON_OPTION
 def ablate(run: str, split: str, limit: int | None, stores: tuple[Path, ...], as_json: bool) -> None:
     """Score RUN without the adapters of every span of layers; nothing is trained again.
 
-    RUN is a run of a method that adds parts to layers. The table has the share of the score that is lost; the same is
-    kept beside the run, and `fusionkit report` draws it.
+    RUN is a run of a method that adds parts to layers. The table has the share of the score that is lost without the
+    parts of a span. It is saved beside the run, and `fusionkit report` draws it.
     """
     from fusionkit.report.report_data import find_stores  # loads pandas
     from fusionkit.runs.find_run import find_run

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 @click.command()
 @encoding_options
 @click.option("--out", "store", required=True, type=PLACE, help="Folder, or s3://… address.")
-@click.option("--overwrite", is_flag=True, help="Replace a store that holds something else.")
-@click.option("--budget", help="Refuse a store larger than this, uncompressed, e.g. 50GB.")
-@click.option("--parts", help="I/N: only that share of the parts, as the tasks of an array job do; 0/N only plans.")
+@click.option("--overwrite", is_flag=True, help="Replace a store of other content.")
+@click.option("--budget", help="Refuse to make a store larger than this, uncompressed, e.g. 50GB.")
+@click.option("--parts", help="I/N: encode only the I-th of N shares, for array jobs; 0/N only plans.")
 @cluster_options
-@click.option("--workers", type=click.IntRange(min=1), help="Processes of the cluster. [default: one a GPU, or core]")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Processes of the cluster. [default: one per GPU, or per core]"
+)
 @JSON_OPTION
 def encode(
     store: Place,

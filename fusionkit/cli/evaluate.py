@@ -18,20 +18,21 @@ from fusionkit.plural import counted
 @click.argument("data", metavar="SOURCE|STORE…", shell_complete=files)
 @click.option("--split", help="train, validation or test. [default: test, else validation, else train]")
 @click.option("--task", "tasks", multiple=True, metavar="NAME",
-              help="Of several tasks over stores of their own, one to score. [default: by the data]")  # fmt: skip
+              help="Task to score, if a run has several over different stores; several times. "
+              "[default: by the data]")  # fmt: skip
 @click.option("--label", "labels", multiple=True, metavar="COLUMN|LEARNED=COLUMN",
-              help="Column with the labels, where it has another name than in training; several times.")  # fmt: skip
+              help="Column with the labels, if its name differs from training; several times.")  # fmt: skip
 @click.option("--text", help="Column with the text. [default: as in training, else guessed]")
 @click.option("--pair", help="Column with the second text of a pair. [default: as in training, else guessed]")
 @click.option("--tokens", help="Column with lists of words. [default: as in training, else guessed]")
 @click.option("--columns", metavar="NAME,…", help="Names of a CoNLL file's columns, like index,word,_,tag.")
 @click.option("--config", help="Configuration of a hub data set.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N examples of a source.")
-@click.option("--errors", type=FOLDER, help="Write the wrong examples into this CSV file.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Read only the first N examples of a source.")
+@click.option("--errors", type=FOLDER, help="Write wrongly answered examples to this CSV file.")
 @click.option(
-    "--keep", is_flag=True, help="Over a store: keep the answers on test beside the runs, for `results --over both`."
+    "--keep", is_flag=True, help="Over a store: save the answers on test beside the runs, for `results --over both`."
 )
-@click.option("--encoder", help="Where the encoder is now, if it has moved.")
+@click.option("--encoder", help="The encoder's folder, if it has moved.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @click.option(
@@ -54,11 +55,12 @@ def evaluate(
 ) -> None:
     """Score trained heads on labelled data: scores, counts by class or entity type, confusions, wrong examples.
 
-    RUN is what `fusionkit predict` takes. SOURCE is what `fusionkit encode` takes; it is encoded on the fly, by one
-    pass for all heads. Over a STORE the encoder is not needed. With several runs a table has a line for each; with
-    one its counts follow. --json has all of it for each run. A label that train lacks counts as an error.
+    RUN is what `fusionkit predict` takes. SOURCE is what `fusionkit encode` takes; it is encoded on the fly, in one
+    pass for all heads. A STORE needs no encoder. With several runs the table has a line per run; with one run its
+    counts follow. --json has everything for each run. A label that train lacks counts as an error.
 
-    Of a run of several tasks over stores of their own those are scored that the data serve; several STOREs serve all.
+    If a run has several tasks over different stores, the tasks that the data fit are scored. Name several STOREs to
+    score all.
     """
     from fusionkit.io.places import place_of
     from fusionkit.store import is_store

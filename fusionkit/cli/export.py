@@ -14,21 +14,25 @@ from fusionkit.errors import UsageError
 
 @click.command()
 @click.argument("run", metavar="RUN|RUNS", shell_complete=folders)
-@click.option("--to", "folder", required=True, type=FOLDER, help="Folder to write; a new one or an empty one.")
-@click.option("--best", is_flag=True, help="Of a folder of runs take the best by validation.")
-@click.option("--by", type=click.Choice(["task"]), help="With --best: the best of each task, in a folder of --to each.")
-@click.option("--with-encoder", is_flag=True, help="Write the whole encoder too, with what was trained of it.")
+@click.option("--to", "folder", required=True, type=FOLDER, help="Folder to write, new or empty.")
+@click.option("--best", is_flag=True, help="Take the best run of a folder of runs, by validation.")
+@click.option(
+    "--by",
+    type=click.Choice(["task"]),
+    help="With --best: the best run of each task, each in its own folder below --to.",
+)
+@click.option("--with-encoder", is_flag=True, help="Write the whole encoder too, with what was trained in it.")
 @click.option("--overwrite", is_flag=True, help="Replace the export that is there.")
 @JSON_OPTION
 def export(run: str, folder: Path, best: bool, by: str | None, as_json: bool, **how: bool) -> None:
-    """Write the head of RUN into a folder that stands alone: config, weights and a model card, without the encoder.
+    """Write the head of RUN into a folder of its own: config, weights and a model card, without the encoder.
 
-    Of a run that trained through the encoder it holds what was trained of it, too. With --with-encoder it holds the
-    whole encoder instead, which transformers loads.
+    If the run trained through the encoder, the folder also has what was trained in the encoder. With --with-encoder it
+    has the whole encoder instead, which transformers loads.
 
-    RUN is a run's folder or the beginning of one. With --best it is a folder of runs of one task: the setting with the
-    best mean validation score is taken, and of its seeds the best one. With --by task the folder may hold runs of
-    several. `fusionkit predict FOLDER` uses a head, FusedHead.push_to_hub gives it to the hub.
+    RUN is a run's folder or the beginning of its name. With --best it is a folder of runs of one task: the best seed of
+    the setting with the best mean validation score is taken. With --by task the folder may have runs of several tasks.
+    `fusionkit predict FOLDER` uses the head, FusedHead.push_to_hub uploads it to the hub.
     """
     from fusionkit.runs.find_run import find_run
     from fusionkit.runs.folder import RunsFolder

@@ -58,14 +58,15 @@ def fit(
     as_json: bool,
     **choices: Any,
 ) -> None:
-    """Train late-fusion heads over STORE: every combination of what is given several times.
+    """Train heads over STORE: a run for every combination of the options that are given several times.
 
-    The best epoch on validation is kept and scored once on test. Runs that are in the folder already are not
-    trained again, killed or stopped it goes on where it was, and several of this command on one folder share the runs.
+    Each run keeps its best epoch on validation and is scored once on test. Runs that --out has already are not
+    trained again, so a stopped or killed command goes on when it is run again. Several commands on one folder share
+    its runs.
 
-    Several stores are trained on together, of each all of train or a share of it: en.store de.store:5% (or
-    de.store:200 for 200 examples). The last one named chooses the epoch and is scored, unless --evaluate-on says
-    otherwise: given several times, the first chooses and each is scored.
+    Several stores are trained on together, each whole or by a share: en.store de.store:5% (or de.store:200 for 200
+    examples). The last one chooses the epoch and is scored. --evaluate-on names others: the first of them chooses the
+    epoch, each is scored.
     """
     from fusionkit.logs import check_logs
     from fusionkit.runs.folder import RunsFolder, is_floor

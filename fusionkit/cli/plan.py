@@ -11,16 +11,17 @@ from fusionkit.errors import UsageError
 
 
 @click.command()
-@click.option("--tasks", type=click.IntRange(min=1), required=True, help="Tasks over one encoder.")
+@click.option("--tasks", type=click.IntRange(min=1), required=True, help="Number of tasks over one encoder.")
 @click.option("--encoder", default="minilm", show_default=True, help="'minilm', a folder or a hub id.")
 @click.option("--method", "methods", multiple=True, help="A method to count; several times. [default: the papers']")
-@click.option("--fusion", help="With --method: the fusion of each task on top. [default: last]")
+@click.option("--fusion", help="With --method: the fusion of each task. [default: last]")
 @click.option(
     "--budget-per-task",
     "budget",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Widths with at most N weights a task, of methods without one, like pals. [default: the papers' widths]",
+    help="For methods given without a number, like pals: the largest size with at most N weights per task. "
+    "[default: the papers' sizes]",
 )
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @JSON_OPTION

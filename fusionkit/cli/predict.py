@@ -20,7 +20,7 @@ from fusionkit.plural import counted
     "--input",
     "given",
     shell_complete=files,
-    help="JSON lines, CSV, TSV, Parquet or CoNLL columns; - is standard input, by lines.",
+    help="A file of JSON lines, CSV, TSV, Parquet or CoNLL columns; - reads lines from standard input.",
 )
 @click.option("--text", help="Column with the text. [default: as in training, else guessed]")
 @click.option("--pair", help="Column with the second text of a pair. [default: as in training, else guessed]")
@@ -28,16 +28,16 @@ from fusionkit.plural import counted
 @click.option(
     "--takes",
     type=click.Choice(["texts", "pairs", "words"]),
-    help="Of runs of several tasks, those that read this answer. [default: what the first task reads]",
+    help="Kind of input: tasks of a run that read another kind do not answer. [default: the first task's]",
 )
-@click.option("--encoder", help="Where the encoder is now, if it has moved.")
+@click.option("--encoder", help="The encoder's folder, if it has moved.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @click.option(
     "--trust-module", "trusted", multiple=True, help="Module whose code an exported head may run; several times."
 )
 @click.option("--trust-encoder", is_flag=True, help="Load an encoder that an exported head names from a local folder.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one an example.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one per example.")
 def predict(
     runs: tuple[str, ...],
     given: str | None,
@@ -48,11 +48,11 @@ def predict(
     as_json: bool,
     **loading: Any,
 ) -> None:
-    """Run the heads of RUN… over TEXT… or --input: one pass of the encoder for all of them.
+    """Run the heads of RUN… over TEXT… or --input, with one pass of the encoder for all of them.
 
-    RUN is a run's folder, the beginning of one, or a folder of runs: all that finished; or an exported head, by its
-    folder or hub id. The first argument that is none begins the texts. Lines and texts for runs over words are split
-    at white space; those for runs over pairs hold a tab between the two.
+    RUN is a run's folder or the beginning of its name, a folder of runs (all that finished), or an exported head by
+    its folder or hub id. The first argument that is none of these begins the texts. For runs over words texts are
+    split at white space; for runs over pairs a tab separates the two texts.
     """
     from fusionkit.cli.predict_io import blocks_of, blocks_of_file, print_answers, runs_and_texts
 

@@ -16,7 +16,9 @@ from fusionkit.plural import counted
 @click.option("--out", "page", required=True, type=FOLDER, help="The page to write, report.html.")
 @click.option("--figures", type=FOLDER, help="Folder for every figure: SVG, PNG, CSV, Vega-Lite.")
 @click.option("--baseline", help="Method to compare with. [default: last]")
-@click.option("--store", "stores", multiple=True, type=FOLDER, help="Where stores are, if not beside RUNS.")
+@click.option(
+    "--store", "stores", multiple=True, type=FOLDER, help="Folder of the stores, if they are not beside RUNS."
+)
 @click.option("--title", help="Title of the page.")
 @JSON_OPTION
 def report(runs: tuple[Path, ...], page: Path, figures: Path | None, as_json: bool, **how: Any) -> None:

@@ -17,32 +17,46 @@ FORMATS = ("table", "csv", "json", "latex")
 
 @click.command()
 @click.argument("runs", type=FOLDER)
-@click.option("--by", multiple=True, help="Column to group by; give it several times. [default: what differs]")
-@click.option("--average", multiple=True, help="Column to average over, data for instance; give it several times.")
+@click.option("--by", multiple=True, help="Column to group by; several times. [default: what differs]")
+@click.option("--average", multiple=True, help="Column to average over, for instance data; several times.")
 @click.option("--metric", help="Score to show, e.g. macro_f1, matthews, recall. [default: the task's own]")
 @click.option(
-    "--split", type=click.Choice(SHOWN_SPLITS), default="test", show_default=True, help="Whose score to show."
+    "--split",
+    type=click.Choice(SHOWN_SPLITS),
+    default="test",
+    show_default=True,
+    help="The split whose score is shown.",
 )
-@click.option("--baseline", help="What to compare with: a value of a --by column (of fusion), or COLUMN=VALUE,….")
+@click.option("--baseline", help="Group to compare with: a value of fusion or of a --by column, or COLUMN=VALUE,….")
 @click.option(
-    "--over", type=click.Choice(OVER), help="What intervals and p speak of: others of these. [default: both, if it can]"
+    "--over",
+    type=click.Choice(OVER),
+    help="What intervals and p-values generalise to: other seeds, other test examples. [default: both, if possible]",
 )
 @click.option(
     "--block",
     type=click.Choice(BLOCKS),
     default="data_seed",
     show_default=True,
-    help="What differences are drawn anew by; data speaks of other data sets.",
+    help="The unit that differences are resampled by; data generalises to other data sets.",
 )
-@click.option("--interval", type=click.Choice(INTERVALS), default="t", show_default=True, help="95 % intervals.")
-@click.option("--simultaneous", is_flag=True, help="Intervals of differences that hold for all of them together.")
-@click.option("--test", type=click.Choice(TESTS), help="Of paired differences over seeds. [default: permutation]")
-@click.option("--correction", type=click.Choice(CORRECTIONS), help="Of all p-values together. [default: holm]")
-@click.option("--pareto", type=click.Choice(COSTS), help="Mark groups that are better than all that cost less of this.")
-@click.option("--ranks", is_flag=True, help="Rank groups as far as paired tests tell them apart.")
-@click.option("--choose-by", type=click.Choice(CHOOSERS), help="What chooses among several rates, epochs and layers.")
+@click.option(
+    "--interval", type=click.Choice(INTERVALS), default="t", show_default=True, help="How 95 % intervals are computed."
+)
+@click.option("--simultaneous", is_flag=True, help="Make the intervals of differences hold for all of them at once.")
+@click.option("--test", type=click.Choice(TESTS), help="Test of paired differences over seeds. [default: permutation]")
+@click.option(
+    "--correction", type=click.Choice(CORRECTIONS), help="Correction of p-values for many comparisons. [default: holm]"
+)
+@click.option(
+    "--pareto", type=click.Choice(COSTS), help="Mark groups that are better than all cheaper ones, by this cost."
+)
+@click.option("--ranks", is_flag=True, help="Rank groups; groups that paired tests do not tell apart share ranks.")
+@click.option(
+    "--choose-by", type=click.Choice(CHOOSERS), help="Show only the rates, epochs and layers that validation chose."
+)
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 def results(
     runs: Path,
     by: tuple[str, ...],
@@ -62,17 +76,16 @@ def results(
     kind: str,
     as_json: bool,
 ) -> None:
-    """Mean, standard deviation and 95 % interval of the runs in RUNS, group by group.
+    """Show mean, standard deviation and 95 % interval of the runs in RUNS, group by group.
 
-    A mean is over seeds and draws. What else differs among runs of one group becomes a column, unless --average names
-    it. With --choose-by validation the best of several rates, epochs and layers counts: of runs that agree in all else
-    the setting with the best mean validation score; options behind --by are not chosen. Without it each setting is a
-    group.
+    A mean is over seeds and draws. Every other option that differs among the runs of a group becomes a column, unless
+    --average names it. With --choose-by validation a group has only its best rate, epochs and layers, by the mean
+    validation score; options that --by names are not chosen. Without it each of them is a group.
 
-    With --baseline also the paired difference of each group to it: runs are pairs that agree in everything else, seeds
-    included. Intervals and p-values speak of other seeds and other test examples, where the answers on test were kept
-    (`fit` keeps them); --over seeds holds the test examples fixed, --over examples the runs. A table leaves out what
-    the terminal is too narrow for; the other formats have everything.
+    With --baseline the table has each group's paired difference to it: two runs are a pair if they agree in everything
+    else, seeds included. Intervals and p-values generalise to other seeds and other test examples, if the answers on
+    test were kept (`fit` keeps them). --over seeds takes the test examples as given, --over examples the runs. A table
+    leaves out columns that the terminal is too narrow for; the other formats have all.
     """
     compared = {"--test": test, "--correction": correction, "--simultaneous": simultaneous, "--block": block == "data"}
     for name, given in compared.items():

@@ -37,12 +37,12 @@ def print_schema(context: click.Context, _: click.Parameter, asked: bool) -> Non
 
 @click.command()
 @click.argument("study", type=click.Path(path_type=Path))
-@click.option("--out", "work", required=True, type=FOLDER, help="Folder for all that is made.")
-@click.option("--set", "settings", multiple=True, metavar="KEY.KEY=VALUE", help="Wins over the file.")
-@click.option("--only", multiple=True, metavar="SWEEP", help="This sweep and what it needs; several times.")
+@click.option("--out", "work", required=True, type=FOLDER, help="Folder for stores, runs, tables and figures.")
+@click.option("--set", "settings", multiple=True, metavar="KEY.KEY=VALUE", help="Override a value of the file.")
+@click.option("--only", multiple=True, metavar="SWEEP", help="Run only this sweep and what it needs; several times.")
 @click.option("--known", multiple=True, metavar="FILE", type=click.Path(path_type=Path),
-              help="Count runs that have a record in this file as done; several times.")  # fmt: skip
-@click.option("--device", default="auto", show_default=True, help="Of encoder and heads: auto, cpu or cuda:0.")
+              help="Take runs that have a record in this file as done; several times.")  # fmt: skip
+@click.option("--device", default="auto", show_default=True, help="Device of encoder and heads: auto, cpu or cuda:0.")
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @click.option("--schema", is_flag=True, is_eager=True, expose_value=False, callback=print_schema,
               help="Print the JSON schema of a study for editors, and end.")  # fmt: skip
@@ -65,7 +65,8 @@ def run(
 ) -> None:
     """Take a study from its sources to tables, figures and a page: encode, fit, compare, draw.
 
-    STUDY is a YAML file. Only what is missing is done, told by content; run again, it goes on where it stopped.
+    STUDY is a YAML file. A step is done only if its result is missing or its inputs have changed, so a stopped command
+    goes on when it is run again.
     """
     from fusionkit.logs import check_logs
     from fusionkit.runs.records_file import known_runs

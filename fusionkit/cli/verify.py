@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("store", type=PLACE)
 @click.option("--repair", is_flag=True, help="Encode damaged chunks again, and only those.")
-@click.option("--sample", type=click.IntRange(min=1), help="Encode so many examples live and compare.")
-@click.option("--encoder", help="The encoder's place now. [default: as when the store was made]")
+@click.option(
+    "--sample", type=click.IntRange(min=1), help="Also encode N examples live and compare them with the stored states."
+)
+@click.option("--encoder", help="The encoder's folder, if it has moved. [default: as when the store was made]")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @JSON_OPTION

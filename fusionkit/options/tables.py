@@ -17,7 +17,7 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "task": (
         replace(
             _RUN["task"],
-            help=f"{', '.join(TASKS)}; several times as NAME=TASK; multi: one a store. [default: by its columns]",
+            help=f"{', '.join(TASKS)}; several times as NAME=TASK; multi: one per store. [default: by the columns]",
             named=True,
         ),
     ),
@@ -26,15 +26,15 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "label": (
         replace(
             _RUN["label"],
-            help="Column to learn; of several tasks NAME=COLUMN, for joint INTENT,SLOTS. [default: guessed]",
+            help="Column with the labels; NAME=COLUMN with several tasks, INTENT,SLOTS for joint. [default: guessed]",
             named=True,
         ),
     ),
     "fusion": (
         replace(
             _RUN["fusion"],
-            help="A fusion, or your own, MODULE:CLASS; layer:* is each layer alone; several times. "
-            "[default: last, linear, concat, attention; of mlm concat-affine for concat]",
+            help="A fusion, or your own as MODULE:CLASS; layer:* is each layer alone; several times. "
+            "[default: last, linear, concat, attention; for mlm concat-affine in place of concat]",
             parameter="fusions",
             lists=SWEPT,
         ),
@@ -42,7 +42,7 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "fusion_layers": (
         replace(
             _RUN["fusion_layers"],
-            help="Stored layers to fuse: all, 0,3,6 or -4:. [default: the paper's]",
+            help="Stored layers to fuse: all, 0,3,6 or -4:. [default: as in the fusion's paper]",
             pattern=None,
             lists=SWEPT,
         ),
@@ -50,7 +50,7 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "head": (
         replace(
             _RUN["head"],
-            help="A head, or your own, MODULE:CLASS; of several tasks NAME=HEAD, or all: classifier+crf. "
+            help="A head, or your own as MODULE:CLASS; NAME=HEAD with several tasks, or classifier+crf. "
             "[default: the task's]",
             named=True,
         ),
@@ -58,16 +58,28 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "draw_ids": (
         OptionInfo(
             name="draw_from",
-            help="Draw what earlier runs drew, or a list of ids.",
+            help="Use the examples that earlier runs drew, or a list of ids.",
             metavar="RUN|RUNS|FILE.json",
             lists=NONE,
             place=True,
         ),
     ),
     "data_seed": (
-        OptionInfo(name="seeds", help="Trials 0 … K-1, of both seeds. [default: 1]", kind=int, ge=1, lists=NONE),
-        OptionInfo(name="data_seeds", help="Seeds of draw and order, each with all of:", kind=int, ge=1, lists=NONE),
-        OptionInfo(name="init_seeds", help="Seeds of weights and dropout.", kind=int, ge=1, lists=NONE),
+        OptionInfo(
+            name="seeds",
+            help="Train K times, with data and init seed 0 … K-1. [default: 1]",
+            kind=int,
+            ge=1,
+            lists=NONE,
+        ),
+        OptionInfo(
+            name="data_seeds",
+            help="K seeds of draws and order, each with all of --init-seeds.",
+            kind=int,
+            ge=1,
+            lists=NONE,
+        ),
+        OptionInfo(name="init_seeds", help="K seeds of weights and dropout.", kind=int, ge=1, lists=NONE),
     ),
     "init_seed": (),
     "validate_on": (replace(_RUN["validate_on"], kind=str, metavar="N|P%"),),
@@ -82,14 +94,14 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "control": (
         replace(
             _RUN["control"],
-            help="Train each head also on control labels (a fixed random label a word type, or a text): results show "
-            "its selectivity.",
+            help="Train each head also on control labels, a fixed random label per word type or text: results then "
+            "show selectivity.",
         ),
     ),
     "mdl": (
         OptionInfo(
             name="mdl",
-            help="Train each head also on growing blocks of train: results show the online code length of the labels.",
+            help="Train each head also on growing blocks of train: results then show the labels' online code length.",
             kind=bool,
             default=False,
         ),
@@ -97,13 +109,14 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "method": (
         replace(
             _RUN["method"],
-            help="A method, or your own, MODULE:CLASS; several times. frozen trains nothing of the encoder.",
+            help="How the encoder is trained: frozen (not at all), a method, or your own as MODULE:CLASS; several "
+            "times.",
         ),
     ),
     "encoder_lr": (
         replace(
             _RUN["encoder_lr"],
-            help="Rate of what a method trains of the encoder, or grid for its own four. [default: the method's]",
+            help="Learning rate of the weights that a method trains; grid: its own four rates. [default: the method's]",
             kind=str,
             metavar="X|grid",
         ),
@@ -111,8 +124,8 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "from_layer": (
         replace(
             _RUN["from_layer"],
-            help="Stored layer that a method's training starts from, below all that it changes: the highest (auto), "
-            "none of them (from the text), or one.",
+            help="Stored layer to start training from, below all that the method changes: the highest (auto), layer K, "
+            "or none (from the text).",
             kind=str,
             default=AUTO,
             optional=False,
@@ -123,12 +136,12 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "freeze": (
         replace(
             _RUN["freeze"],
-            help="Part that is not trained; encoder: methods like pals train their own parts alone.",
+            help="Part of the model that is not trained; encoder: methods like pals train only what they add.",
             choices=(*PARTS, ENCODER),
         ),
     ),
     "init_from": (
-        replace(_RUN["init_from"], help="Finished run to start from, or a folder of such.", lists=WHOLE, place=True),
+        replace(_RUN["init_from"], help="Finished run to start from, or a folder of runs.", lists=WHOLE, place=True),
     ),
 }
 
@@ -143,22 +156,22 @@ FIT = by_flag(
     *(given for name, entry in _RUN.items() for given in _GIVEN.get(name, (entry,))),
     OptionInfo(
         name="floor",
-        help=f"{', '.join(FLOORS)} or none: runs that a head must beat; with any the majority too. "
+        help=f"{', '.join(FLOORS)} or none: baselines without an encoder, as further runs; any of them adds majority. "
         "[default: majority where an example has one label or number]",
         metavar="NAME,…",
         lists=WHOLE,
     ),
     OptionInfo(
         name="budget_per_task",
-        help="Of methods and fusions without their number, like pals, the largest with which a task has at most N "
-        "weights for itself.",
+        help="For methods and fusions given without a number, like pals: the largest size with at most N weights per "
+        "task.",
         kind=int,
         ge=1,
         metavar="N",
     ),
     OptionInfo(
         name="halving",
-        help="Stop the worse half of the rates and layers given, again and again (successive halving).",
+        help="Successive halving: stop the worse half of the rates and layers early, several times.",
         kind=bool,
         default=False,
         lists=NONE,
@@ -167,9 +180,14 @@ FIT = by_flag(
 # The options that all runs of a sweep share.
 STORES = by_flag(
     OptionInfo(
-        name="store", help="Stores to train on, or a share of one.", parameter="stores", lists=WHOLE, place=True
+        name="store", help="Stores to train on, whole or a share (DE:5%).", parameter="stores", lists=WHOLE, place=True
     ),
-    replace(_RUN["evaluate_on"], help="Store to judge by. [default: the last one named]", lists=WHOLE, place=True),
+    replace(
+        _RUN["evaluate_on"],
+        help="Store to evaluate on; the first chooses the epoch. [default: the last one named]",
+        lists=WHOLE,
+        place=True,
+    ),
 )
 ENCODE = {
     flag: replace(entry, lists=NONE)

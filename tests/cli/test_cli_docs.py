@@ -50,5 +50,5 @@ def test_every_example_is_taken(name: str, tables: Any) -> None:
 
 def test_a_row_has_what_the_option_says(tables: Any) -> None:
     rows = tables.options_of_command("fit").splitlines()
-    assert "| `--batch-size` | Examples of a step. | `32` | `--batch-size 16` |" in rows
+    assert "| `--batch-size` | Examples per step. | `32` | `--batch-size 16` |" in rows
     assert "| `--out` | Folder that keeps the runs. | required | `--out runs` |" in rows

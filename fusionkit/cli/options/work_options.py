@@ -35,22 +35,22 @@ class WorkersType(click.ParamType[int | None]):
 
 working_options = with_all([
     click.option(
-        "--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads of a process."
+        "--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads per process."
     ),
     click.option("--workers", default="auto", show_default=True, type=WorkersType(),
-                 help="Processes that share the runs; auto: one a core, where the work is worth their start."),
+                 help="Number of processes; auto: one per core, if the work is worth starting them."),
     click.option("--save-every", default="2m", show_default=True, metavar="N|Nm",
-                 help="Keep the state of a run that trains through the encoder every N steps, or minutes."),
-    click.option("--retry-failed", is_flag=True, help="Train runs again that are there as failed."),
+                 help="Save the state of a run that trains through the encoder every N steps or minutes."),
+    click.option("--retry-failed", is_flag=True, help="Train failed runs again."),
     click.option("--log-to", multiple=True, type=click.Choice(LOGS),
-                 help="Log each run there too, also those of before; give it several times."),
-    click.option("--dry-run", is_flag=True, help="Say what there is to do and what it would take, and end."),
+                 help="Log finished runs there too, earlier ones included; several times."),
+    click.option("--dry-run", is_flag=True, help="Print what is to be done, with its time and memory, and end."),
 ])  # fmt: skip
 cluster_options = with_all([
     click.option("--cluster", metavar="local|slurm|tcp://HOST:PORT", shell_complete=names(("local", "slurm")),
-                 help="Do the work by workers of a Dask cluster."),
+                 help="Run on the workers of a Dask cluster."),
     click.option("--cluster-config", type=click.Path(path_type=Path), help="YAML file with the cluster's settings."),
-    click.option("--print-job", is_flag=True, help="Print the Slurm job that a worker would be, and start nothing."),
+    click.option("--print-job", is_flag=True, help="Print the Slurm job of a worker, and start nothing."),
 ])  # fmt: skip
 
 
