@@ -1,13 +1,12 @@
-"""What each way of storing costs and gives: bytes a word, speeds, and the change of test scores.
+"""Cost and quality of each way of storing: bytes per row, speeds, and the change of test scores.
 
     python benchmarks/choices.py DATA WORK [--limit N] [--seeds 3] [--epochs 5] [--only NAME …]
 
-DATA holds `conll2003` and `sst2`. Each choice is encoded once (a store in WORK that is there already is not made
-again, and its encode speed is not printed), read in minibatches of 32 examples as a fit reads them, and fitted with
-`attention`; scores are paired by seed with those of the first choice of each data set. Markdown tables come out.
-Speeds mean something on an idle machine only, scores do not depend on it: with `--limit` (examples a split) the
-speeds of all choices come in minutes and nothing is fitted; without it compressed stores, which hold the same
-numbers, are left out.
+DATA holds `conll2003` and `sst2`. Each choice is encoded once (a store that is in WORK already is not made again, and
+its encode speed is not printed), read in minibatches of 32 examples as a fit reads them, and fitted with `attention`.
+Scores are paired by seed with those of the first choice of the data set. The output is Markdown tables. Speeds mean
+something on an idle machine only; scores do not depend on it. With `--limit` (examples per split) the speeds of all
+choices take minutes and nothing is fitted. Without it compressed stores are left out, since they hold the same numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ FUSION = "attention"
 
 @dataclass(frozen=True)
 class Choice:
-    """One way of storing a data set: the options of `fusionkit encode`, and how its rows are pooled by the fit."""
+    """One way of storing a data set: the options of `fusionkit encode`, and how the fit pools its rows."""
 
     options: dict[str, Any] = field(default_factory=dict)
     pool: str | None = None
@@ -73,7 +72,7 @@ CHOICES = {
 
 
 def encoded(source: Path, choice: Choice, out: Path, limit: int | None) -> tuple[Store, float | None]:
-    """The store, and sub-tokens a second where it was made now."""
+    """The store, and the sub-tokens per second of its encode; None where the store was there already."""
     if is_complete(out):
         return open_store(out), None
     spec = EncodeSpec(**choice.options)
@@ -87,7 +86,7 @@ def encoded(source: Path, choice: Choice, out: Path, limit: int | None) -> tuple
 
 
 def read_speed(store: Store) -> float:
-    """Words (or sub-tokens, or texts) a second through minibatches of train, as float32; the second of two passes."""
+    """Words (or sub-tokens, or texts) per second read as float32 in minibatches of train; the second of two passes."""
     train = store["train"]
     order = np.random.default_rng(0).permutation(len(train))
     for _ in range(2):
@@ -99,7 +98,7 @@ def read_speed(store: Store) -> float:
 
 
 def scores(store: Store, choice: Choice, runs: Path, seeds: int, epochs: int) -> list[float]:
-    """Test scores in percent, a seed each."""
+    """Test scores in percent, one per seed."""
     specs = expand(store, fusions=[FUSION], pool=choice.pool, seeds=seeds, epochs=[epochs])
     return [100 * record["score"] for record in fit(store, specs, RunsFolder(runs))]
 
@@ -146,7 +145,7 @@ def main() -> None:
 
 
 def spread(values: list[float], sign: str = "") -> str:
-    """Mean ± standard deviation; nothing of nothing."""
+    """Mean ± standard deviation; empty where there are no values."""
     if not values:
         return ""
     return f"{statistics.mean(values):{sign}.1f} ± {statistics.stdev(values):.1f}"

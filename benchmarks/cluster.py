@@ -1,10 +1,11 @@
-"""What a cluster costs: overhead a part beside the serial map, and the scheduler's memory over many tiny parts.
+"""Cost of a cluster: overhead per part over the serial map, and the scheduler's memory over many tiny parts.
 
     python benchmarks/cluster.py parts      the same tiny parts by one process and by LocalCluster's one worker
     python benchmarks/cluster.py many       10,000 parts that do nothing, two workers; memory of scheduler and driver
     python benchmarks/cluster.py encode     10,000 parts of one short text each, by two workers; the same memory
 
-Limits: under 50 ms a part; memory at 10,000 parts within 10 % of that at 1,000, or 20 MB.
+Limits: an overhead below 50 ms per part; memory that grows from 1,000 to 10,000 parts by less than 10 % or 20 MiB,
+whichever is more.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ LIMIT_MS, LIMIT_GROWTH, LIMIT_BYTES = 50.0, 0.10, 20 << 20
 
 
 class Clock(NoProgress):
-    """When the encoding began: a worker's start is no part's overhead."""
+    """Notes the time of each step forward, so that a worker's start is not counted as overhead of parts."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -55,7 +56,7 @@ def tiny_source(folder: Path, examples: int = EXAMPLES) -> Source:
 
 
 def timed(source: Source, out: Path, encoder: Encoder, run_parts: Any = None) -> tuple[float, int]:
-    """Seconds from the first part's end to the last's, and how many parts lie between."""
+    """Seconds from the end of the first part to the end of the last, and the number of parts that end in them."""
     clock = Clock()
     began = time.perf_counter()
     encode(source, guess_columns(source), out, EncodeSpec(rows="mean"), encoder, progress=clock, run_parts=run_parts)
@@ -85,12 +86,12 @@ def overhead() -> None:
 
 
 def nothing(item: int) -> dict[str, Any]:
-    """A record as large as a part's."""
+    """Do nothing; return a record as large as a part's."""
     return {"split": "train", "chunk": item, "rows": 24000, "tokens": 24000, "seconds": 0.1, "crc32c": {"h": 1}}
 
 
 class Marks(NoProgress):
-    """The memory of scheduler and driver, one process, when so many parts are done."""
+    """Notes the memory of this process, which is scheduler and driver, when as many parts as in ``MARKS`` are done."""
 
     def __init__(self) -> None:
         self.done, self.began, self.seen = 0, time.perf_counter(), dict[int, int]()

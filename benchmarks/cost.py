@@ -1,12 +1,12 @@
-"""Do runs cost by themselves what their records say?
+"""Does a run that trains alone cost what its record says?
 
     python benchmarks/cost.py DATA WORK [--only CASE …] [--repeats N] [--json]
 
 DATA holds conll2003 and sst2; WORK takes the stores and keeps them. All fusions of a case are trained together first,
 by as many processes as there are cores. Each run's record says what it would take alone (`seconds_alone`). Then one run
-of each fusion is trained alone, in this process with one thread, and timed from its first minibatch to its scores: by
-the processor's clock, as the record is, and by the wall's. All are printed, and how far the record is off the former.
-Claim: within 15 %. On an idle machine the two clocks agree; on a busy one the wall's tells of the other work too.
+of each fusion is trained alone, in this process with one thread, and timed from its first minibatch to its scores, in
+processor time, as in the record, and in wall time. Printed: all of them, and the ratio of the record to the processor
+time. Claim: within 15 %. On an idle machine the two times agree; on a busy one wall time depends on other work too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def real_seconds(store: Store, spec: RunSpec) -> tuple[float, float]:
-    """Of training the run alone, its data being known: by the processor's clock and by the wall's."""
+    """Processor and wall seconds of training the run alone, with its data loaded before."""
     context = SweepContext(store)
     context.data(spec)
     began = time.process_time(), time.perf_counter()

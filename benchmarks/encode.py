@@ -1,20 +1,21 @@
-"""How much of the encoder's own speed does encoding keep, and where does the rest go?
+"""What share of the encoder's own speed does encoding reach, and where does the rest go?
 
     python benchmarks/encode.py [SOURCE] [--stages] [--sink none copy crc shm disk] [--writers 1 2 4]
         [--batch-tokens N …] [--json]
 
-The limit is a bare forward pass over the same sorted, padded batches with nothing kept: what no store can beat. The
-contender encodes the parts of a planned store: alignment, conversion, checksums, synced files. Planning has a figure of
-its own. Both sides count the same sub-tokens, those that go through the encoder: no padding, and of repeated sequences
-the first. Both run in this process, in turn, --repeats times; each pair gives a ratio and their median counts, so that
-a machine that drifts drifts under both. Beside it stands the ratio of processor seconds, which other work on the
-machine changes less; on a GPU it says little. A store is deleted after its repeat. Below 20 s an encode says little:
---copies encodes the text several times, each with a word of its own, so that no sequence repeats another.
+The limit, which no store can beat, is a bare forward pass over the same sorted, padded batches that keeps no output.
+The contender encodes the parts of a planned store: alignment, conversion, checksums, synced files. Planning is timed
+separately. Both sides count the same sub-tokens, those that go through the encoder: without padding, and only the first
+of repeated sequences. Both run in this process, in turn, --repeats times. Each pair gives a ratio, and the median of
+the ratios counts, so that drift of the machine affects both sides. The ratio of processor seconds is printed too: other
+work on the machine changes it less, and on a GPU it says little. A store is deleted after its repeat. An encode of less
+than 20 s says little: --copies encodes the text several times and adds a different word each time, so that no sequence
+repeats another.
 
---sink leaves work out from the end: `none` computes rows and keeps none, `copy` puts them in order (on a GPU: copies
-them to the host), `crc` also checks and checksums them, `shm` writes to /dev/shm, `disk` to --work. The first three
-write nothing: repeated sequences are read from a store that was encoded before. --batch-tokens tries other budgets of a
-batch: choose the one with the most sub-tokens a second, not the best ratio.
+--sink leaves out the last steps: `none` computes rows and drops them, `copy` puts them in order (on a GPU: copies them
+to the host), `crc` also checks and checksums them, `shm` writes to /dev/shm, `disk` to --work. The first three write
+nothing: repeated sequences are read from a store that was encoded before. --batch-tokens tries other budgets of a
+batch: choose the one with the most sub-tokens per second, not the one with the best ratio.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def bare_forward(store: Place, plan: dict[str, Any], encoder: Encoder) -> tuple[
 
 
 def encode_all(store: Place, plan: dict[str, Any], job: Job, writers: int | None) -> Seconds:
-    """Seconds of the parts and, where they were written, the manifest."""
+    """Seconds of encoding the parts and, where they were written, of the commit."""
     began = Seconds.now()
     run = serial_parts(job.encoder, lambda: False, writers)
     records = list(run(store, plan, all_parts(plan), job.progress))
@@ -108,7 +109,7 @@ def encode_all(store: Place, plan: dict[str, Any], job: Job, writers: int | None
 
 @contextlib.contextmanager
 def nothing_written(sink: str) -> Iterator[None]:
-    """Leave out of :meth:`PartEncoder.write` what comes behind a sink."""
+    """Replace :meth:`PartEncoder.write` by a function that ends at the sink and writes nothing."""
 
     def write(self: PartEncoder, computed: ComputedPart, *_: Any) -> PartRecord:
         try:
@@ -127,7 +128,7 @@ def nothing_written(sink: str) -> Iterator[None]:
 
 
 def planned(job: Job) -> tuple[dict[str, Any], float]:
-    """The plan of a new store, and the seconds that it took."""
+    """The plan of a new store, and the seconds of planning."""
     shutil.rmtree(str(job.out), ignore_errors=True)
     began = time.perf_counter()
     return open_plan(job, overwrite=False)[0], time.perf_counter() - began
@@ -190,7 +191,7 @@ def main() -> None:
             kind = "cuda" if encoder.device.type == "cuda" else "cpu"
             with mock.patch.dict(TOKENS, {} if budget is None else {kind: budget}):
                 plan, _ = planned(job)
-                encode_all(job.out, plan, job, None)  # warms up, and has the rows of repeated sequences
+                encode_all(job.out, plan, job, None)  # warms up, and writes the rows of repeated sequences
                 for sink in options.sink:
                     for writers in options.writers:
                         label = sink if writers is None else f"{sink}, {writers} writers"
@@ -208,7 +209,10 @@ def main() -> None:
 def compared(
     job: Job, plan: dict[str, Any], label: str, sink: str, writers: int | None, shm: Path, options: argparse.Namespace
 ) -> float:
-    """The median ratio of an encode to a bare forward pass, in turn; prints each pair and, if asked, the stages."""
+    """The median ratio of an encode's speed to that of a bare forward pass, the two run in turn.
+
+    Prints each pair and, if asked, the stages.
+    """
     ratios, work = [], []
     for repeat in range(options.repeats):
         watch = options.stages and repeat == options.repeats - 1

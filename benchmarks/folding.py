@@ -1,12 +1,12 @@
-"""What does a stack of runs take whose fusion is a linear map, folded into the head's first layer and apart from it?
+"""What does a stack of runs with a linear fusion cost, folded into the head's first layer and apart from it?
 
     python benchmarks/folding.py [--runs R] [--rows N] [--json]
 
 Random states of MiniLM's shape (6 × 384) and of roberta-large's (24 × 1024), one thread. A step reads N rows, those of
-a minibatch of 16 sentences; scoring reads 1,024 rows of a split of 51,362, that of CoNLL-2003's validation words. Of
-each the milliseconds both ways, the smallest of a few tries in turn, and beside them the share of multiplications that
-folding leaves: what it could come to at most. A step also has the optimizer's passes over all weights, the same both
-ways. Where the count says that folding does not pay, `fit` does not fold, and both ways are the same.
+a minibatch of 16 sentences. Scoring reads 1,024 rows of a split of 51,362, as many as CoNLL-2003's validation has
+words. Printed for both: milliseconds of each way, the smallest of a few tries in turn, and the share of multiplications
+that remains after folding, which bounds the gain. A step also has the optimizer's passes over all weights, which are
+the same both ways. Where the count says that folding does not pay, `fit` does not fold, and both ways are the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLASSES, SPLIT_ROWS, BLOCK_ROWS, TRIES = 9, 51_362, 1024, 5
 
 
 def fastest(work: Callable[[Stacked], object], stacks: Sequence[Stacked]) -> list[float]:
-    """Milliseconds that a piece of work takes of each stack, in turn after one round that warms up."""
+    """Milliseconds that ``work`` takes with each stack, the smallest of a few tries in turn after a warm-up round."""
     found = [float("inf")] * len(stacks)
     for round_ in range(TRIES + 1):
         for k, stack in enumerate(stacks):
@@ -43,7 +43,7 @@ def fastest(work: Callable[[Stacked], object], stacks: Sequence[Stacked]) -> lis
 
 
 def taken(stacks: Sequence[Stacked], batch: Batch, *, learns: bool) -> list[float]:
-    """Milliseconds of a step, or of scoring a block of a large split."""
+    """Milliseconds per stack of a step, or of scoring a block of a large split."""
     rates = [1e-3] * len(stacks[0].specs)
     if learns:
         return fastest(lambda stack: stack.step([batch], rates), stacks)
@@ -56,7 +56,7 @@ def batch_of(rows: int, layers: int, hidden: int) -> Batch:
 
 
 def left(folding: Folding, rows: int, *, learns: bool) -> float:
-    """The share that is left of the products with fusion and first layer, where so many rows are folded at once."""
+    """The share of the multiplications by fusion and first layer that remains if ``rows`` rows are folded at once."""
     to_inputs, to_outputs = (2, 3) if learns else (1, 1)
     apart = rows * folding.between * (to_inputs * folding.inputs + to_outputs * folding.outputs)
     return 1 - folding.saves(rows, learns=learns) / apart

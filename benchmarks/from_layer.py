@@ -1,13 +1,13 @@
-"""What does a step from a stored layer cost beside the same step from the text, and does it save what is counted?
+"""How much faster is a step from a stored layer than from the text, and is it as much as the layer passes predict?
 
     python benchmarks/from_layer.py STORE [--method NAME …] [--batch N] [--steps N] [--json]
     python benchmarks/from_layer.py --large FOLDER      a random encoder of roberta-large's shape, to encode STORE with
 
-STORE has rows of `tokens` and all layers; one thread. For each method the step of `fit --method` over the same
-minibatches of training examples, reading, head, backward and AdamW included: from the text and from the highest stored
-layer below all that the method changes, turn by turn, so that what else runs on the machine disturbs both alike.
-Milliseconds of the processor a step, the median. The count is that of layer passes (`fusionkit/tuning/start.py`).
-Claim: the measured ratio is at least 0.8 of the counted one.
+STORE has rows of `tokens` and all layers; one thread. Each method takes the step of `fit --method` over the same
+minibatches of training examples, with reading, head, backward pass and AdamW: from the text, and from the highest
+stored layer below all layers that the method changes. The two take turns, so that other work on the machine disturbs
+both alike. Printed: the median processor time per step in milliseconds, the measured ratio, and the ratio counted from
+layer passes (`fusionkit/tuning/start.py`). Claim: the measured ratio is at least 0.8 of the counted one.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def make_large(folder: Path) -> None:
 
 
 def default_methods(depth: int) -> list[str]:
-    """The last layer, and the upper half trained whole and by adapters."""
+    """Methods that train the last layer, the upper half of the layers, and adapters in the upper half."""
     half = depth // 2
     return ["top:1", f"top:{half}", f"houlsby:64,layers=-{half}:"]
 
 
 def compared(store: Store, method: str, batch: int, steps: int) -> dict[str, Any]:
-    """Milliseconds a step both ways, their ratio and the counted one."""
+    """Milliseconds per step from the text and from the stored layer, their ratio and the counted ratio."""
     context, specs = SweepContext(store), []
     for how in ("none", "auto"):
         (spec,) = expand(

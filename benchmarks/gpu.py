@@ -2,14 +2,14 @@
 
     python benchmarks/gpu.py DATA WORK [--device cuda] [--runs N …] [--only NAME …] [--epochs N] [--json]
 
-DATA holds conll2003 and sst2; WORK takes the stores and keeps them. Both few-shot sweeps of `benchmarks/sweep.py`, four
-fusions of them a seed, with 16, 64 and 256 runs.
+DATA holds conll2003 and sst2; WORK takes the stores and keeps them. Both few-shot sweeps of `benchmarks/sweep.py` run
+with four fusions per seed, one rate, and 16, 64 and 256 runs.
 
 Contender: what `fusionkit fit --device cuda` does between open store and written records. (a) The plain loop of
-`benchmarks/sweep.py` over features in the GPU's memory: two heads of each fusion, as many a minute as any number of
-them. The claim is 20 × (a) at 64 runs. Beside them the most memory that was taken, and mean test scores: those of the
-same runs in both have the same data and weights to begin with, so they differ by rounding alone. In float32, as both
-are without being asked for more.
+`benchmarks/sweep.py` over features in the GPU's memory: it trains two heads per fusion, since its heads per minute do
+not depend on their number. The claim is 20 × (a) at 64 runs. Also printed: the peak memory, and mean test scores. The
+same runs start from the same data and weights in both, so their scores differ by rounding only. Both use float32, the
+default.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ LOOP_SEEDS = 2
 
 
 def wait_for(device: str) -> None:
-    """Until the device has done what it was given."""
+    """Wait until the device has done all work that it was given."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def hardware(device: str) -> str:
-    """What the figures are of."""
+    """The name of the device that is measured."""
     return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else f"{device}, for a try"
 
 
 def taken(device: str) -> str:
-    """The most of the device's memory that was taken since the last call."""
+    """The peak of the device's allocated memory since the last call, as text."""
     if torch.device(device).type != "cuda":
         return "not counted"
     most = torch.cuda.max_memory_allocated(device)
@@ -87,10 +87,10 @@ def main() -> None:
         task, label = choose_task(store, None, None)
         data = load_task(store, task, label, None)
 
-        _, same = swept(replace(whole, seeds=LOOP_SEEDS), store, options.device)  # kernels are loaded, too
+        _, same = swept(replace(whole, seeds=LOOP_SEEDS), store, options.device)  # also loads the kernels
         loop = plain_loop(replace(whole, seeds=LOOP_SEEDS), store, data, "float32", options.device)
         next(loop)
-        scores = [next(loop)]  # with the loading of its kernels: not timed
+        scores = [next(loop)]  # not timed, as it loads the kernels
         began = time.perf_counter()
         scores += loop
         wait_for(options.device)

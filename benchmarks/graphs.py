@@ -1,10 +1,10 @@
-"""Heads per minute on a GPU with recorded steps, beside the same runs launched kernel by kernel.
+"""Heads per minute on a GPU with steps recorded as CUDA graphs, compared with steps launched kernel by kernel.
 
     python benchmarks/graphs.py STORE [--label COLUMN] [--head NAME] [--fusion NAME …] [--runs N …] [--shots N]
         [--epochs N] [--device cuda] [--json]
 
-STORE has rows of `words` or `tokens`. Each fusion is a sweep of N seeds of few examples, in turn with CUDA graphs and
-without, after one sweep that loads the kernels. Both have the same scores, to rounding. On a CPU nothing is recorded:
+STORE has rows of `words` or `tokens`. Each fusion is a few-shot sweep of N seeds, first with CUDA graphs and then
+without, after one run that loads the kernels. Scores of both are the same, to rounding. On a CPU nothing is recorded:
 `--device cpu` tries the script.
 """
 
@@ -31,7 +31,7 @@ FUSIONS = ("attention", "concat", "extra-layers:1", "flat:8", "ladder:8")
 
 
 def swept(store: Store, specs: list[RunSpec], device: str, recorded: bool) -> tuple[float, float]:
-    """Heads a minute, and the mean test score."""
+    """Heads per minute, and the mean test score."""
     plain = patch.object(CudaGraphs, "do", lambda graphs, place, what, work: work())
     with tempfile.TemporaryDirectory() as folder, nullcontext() if recorded else plain:
         began = time.perf_counter()

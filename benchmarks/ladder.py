@@ -1,13 +1,14 @@
-"""What does a step of a ladder cost beside light fusions, and beside the same ladder with the encoder in every step?
+"""What does a step of a ladder cost, compared with light fusions and with the encoder in every step of the ladder?
 
     python benchmarks/ladder.py STORE [--label COLUMN] [--pool mean] [--runs R …] [--dtype float32|bfloat16] [--json]
 
-STORE is of MiniLM, with rows of `tokens`; one thread. Each fusion takes steps over the same minibatches of 32 training
-examples, all of their tokens, in turn: `runs` 1 is a run alone, more are a stack. A step is forward, backward and
-optimizer, with a head of two layers of 256; processor time, which others on the machine stretch less than the clock,
-the median over the minibatches of the smallest of three tries. Memory is the most bytes of tensors that a step of one
-run holds. *live* is the same step after a forward pass of the encoder over the minibatch, which its authors make.
-Claims: `flat:8` at most 3 times `attention`, `ladder:8` at most 6 times.
+STORE is of MiniLM, with rows of `tokens`; one thread. One fusion after another takes steps over the same minibatches of
+32 training examples, with all of their tokens. With 1 in `runs` a run trains alone (in bfloat16: in a stack of one);
+more are a stack. A step is forward, backward and optimizer, with a head of two layers of 256. Its time is processor
+time, which other work on the machine stretches less than wall time: the median over the minibatches of the smallest of
+three tries. Memory is the peak bytes of tensors in a step of the whole stack. *live* adds a forward pass of the encoder
+over the minibatch to each step, as the ladder's authors do. Claims: `flat:8` at most 3 times `attention`, `ladder:8` at
+most 6 times.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ BATCHES, SIZE, TRIES = 12, 32, 3
 
 
 def encoder_seconds(store: Store, split: TaskSplit, chosen: IntArray) -> float:
-    """Of a forward pass over a minibatch, the median over those of some examples, int64 ``[minibatches, size]``."""
+    """Median seconds of the encoder's forward pass over a minibatch of ``chosen``, int64 ``[minibatches, size]``."""
     encoder, ids = load_encoder("minilm", device="cpu"), read_small(store.path, "train", "token_ids")
     return median(seconds_of(partial(encoder.forward, *padded(ids, split, each))) for each in chosen)
 
@@ -63,7 +64,7 @@ def padded(ids: IntArray, split: TaskSplit, examples: IntArray) -> tuple[Tensor,
 
 
 def step_cost(spec: RunSpec, batches: Sequence[Batch], runs: int, data: TaskData) -> tuple[float, int]:
-    """Seconds of a run and step, and the most bytes that tensors of a step hold."""
+    """Seconds per run and step, and the peak bytes of tensors in a step of all runs."""
     positions = fusion_layers(spec.fusion, tuple(range(LAYERS)), LAYERS)
     own = [layers_of_batch(batch, positions) for batch in batches]
     specs = [replace(spec, init_seed=seed) for seed in range(runs)]
@@ -82,7 +83,7 @@ def step_cost(spec: RunSpec, batches: Sequence[Batch], runs: int, data: TaskData
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """Processor time, the smallest of a few tries."""
+    """Processor seconds of ``work``, the smallest of a few tries."""
     found = []
     for _ in range(TRIES):
         began = time.process_time()

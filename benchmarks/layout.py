@@ -1,8 +1,8 @@
-"""Row-major or layer-major inside a chunk: what each kind of reading costs.
+"""Row-major or layer-major inside a chunk: what each kind of read costs.
 
     python benchmarks/layout.py [--json]
 
-Two arrays, as wide as MiniLM's and roberta-large's states, each in both orders, mapped into memory and warm;
+Two arrays, as wide as MiniLM's and roberta-large's states, each in both orders, mapped into memory and warm. Printed:
 median milliseconds of copies into memory. The numbers themselves do not matter, so they are random.
 """
 
@@ -27,7 +27,7 @@ Reading = Callable[[NDArray[Any]], object]
 
 
 def medians(*contenders: Callable[[], object]) -> list[float]:
-    """Median milliseconds of each, run in turn after one round that warms up."""
+    """Median milliseconds of each contender; they take turns, after one warm-up round."""
     times: list[list[float]] = [[] for _ in contenders]
     for round_ in range(ROUNDS + 1):
         for k, contender in enumerate(contenders):
@@ -39,7 +39,7 @@ def medians(*contenders: Callable[[], object]) -> list[float]:
 
 
 def readings(starts: NDArray[np.int64], scattered: NDArray[np.int64]) -> dict[str, Reading]:
-    """Copies of `[rows, layers, hidden]`, each into memory of the source's own order."""
+    """Kinds of reads of ``[rows, layers, hidden]``, each a copy; slices of rows keep the source's memory order."""
     return {
         "minibatch": lambda source: [source[start : start + 16].copy("K") for start in starts],
         "16 rows": lambda source: source[starts[0] : starts[0] + 16].copy("K"),

@@ -1,11 +1,11 @@
-"""Does peak memory while encoding depend on the size of the data? And did `fusionkit estimate` say how much it is?
+"""Does the peak memory of an encode depend on the size of the data, and does `fusionkit estimate` predict it?
 
     python benchmarks/memory.py SOURCE [--times 1 4 16] [--repeat 3] [--json]
 
 The examples of a source's first split are written 1, 4 and 16 times over and encoded, each in a process of its own,
-whose largest resident size the kernel reports. Each time has a word of its own at the end of every example: sequences
-that repeat would be encoded once. One encode differs from the next by some percent, as the allocator happens to cut
-its memory up: the median of a few is compared.
+whose largest resident size the kernel reports. Each repetition adds a word of its own to the end of every example,
+because repeated sequences would be encoded once. Equal encodes differ by some percent, depending on how the allocator
+splits its memory, so the median of a few is compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fusionkit.sources import Columns, Examples, guess_columns, open_source
 
 
 def write_times(examples: Examples, columns: Columns, times: int, path: Path) -> None:
-    """The examples so many times as JSON lines."""
+    """Write the examples ``times`` times as JSON lines, with a word of its own added in each repetition."""
     with path.open("w", encoding="utf-8") as file:
         for time in range(times):
             for batch in examples.batches():
@@ -49,7 +49,7 @@ def peak_mb(source: Path, store: Path) -> float:
 
 
 def estimated_mb(source: Path) -> float:
-    """What `fusionkit estimate` says of it, in MB."""
+    """Peak memory that `fusionkit estimate` predicts for the source, in MB."""
     command = [sys.executable, "-m", "fusionkit", "estimate", str(source), "--json"]
     told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return float(json.loads(told)["memory"]) / 1e6

@@ -1,18 +1,18 @@
-"""What does a step through the encoder cost, method by method, and what does it cost beside others' ways to take it?
+"""What does a step through the encoder cost, method by method, and how does it compare with other training loops?
 
     python benchmarks/methods.py [--method NAME …] [--dtype float32|bfloat16] [--length N] [--batch N]
                                  [--steps N] [--json]
 
-The bundled MiniLM, random sub-tokens, a minibatch of 32 × 32, one thread, `last`, mean pool and a linear
-classifier; all in one run, turn by turn, so that what else runs on the machine disturbs all alike.
-Milliseconds a step, the median:
+The bundled MiniLM, random sub-tokens, a minibatch of 32 × 32, one thread, `last`, mean pool and a linear classifier.
+fusionkit, loop and frozen take turns, so that other work on the machine disturbs all alike; Trainer runs after them, in
+the same process. Milliseconds per step, the median:
 
     fusionkit     the step of `fit --method`: minibatch, encoder with its method, fusion, pool, head, backward, AdamW
     loop          the same model in a bare PyTorch loop: tensors ready, no fusionkit but the method itself
     Trainer       the same model by transformers' Trainer (accelerate), without saving or logging
     frozen        the step of a frozen head over the same states in memory
 
-Speed is the loop's time over fusionkit's: 0.9 means a tenth more time.
+Speed is the loop's time over fusionkit's: 0.9 means that fusionkit takes 11 % more time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ hf: Any = transformers
 
 
 class PlainModel(nn.Module):
-    """Encoder, mean over the sub-tokens, one linear map, cross-entropy, as anybody writes it."""
+    """Encoder, mean over the sub-tokens, one linear map and cross-entropy in plain PyTorch."""
 
     def __init__(self, encoder: Any) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def attached_encoder(method: str) -> tuple[Any, Any]:
 
 
 def fusionkit_step(method: str, dtype: str, ids: np.ndarray[Any, Any], batch: int) -> Callable[[int], None]:
-    """The step of :mod:`fusionkit.tuning.trainer`, its parts as it has them."""
+    """The step of :mod:`fusionkit.tuning.trainer`, made of the same parts."""
     encoder, attached = attached_encoder(method)
     spec = RunSpec(store="s", task="classification", label="l", fusion="last", head="linear-classifier", pool="mean",
                    method=method, encoder_lr=1e-5, compute_dtype=dtype)  # fmt: skip
@@ -99,7 +99,7 @@ def fusionkit_step(method: str, dtype: str, ids: np.ndarray[Any, Any], batch: in
 
 
 def loop_step(method: str, dtype: str, ids: np.ndarray[Any, Any], batch: int) -> Callable[[int], None]:
-    """A bare loop."""
+    """The step of a bare PyTorch loop."""
     encoder, attached = attached_encoder(method)
     model, count = PlainModel(encoder.model), len(ids)
     attached.train()
@@ -124,10 +124,10 @@ def loop_step(method: str, dtype: str, ids: np.ndarray[Any, Any], batch: int) ->
 
 
 def trainer_seconds(method: str, dtype: str, ids: np.ndarray[Any, Any], batch: int, steps: int) -> float:
-    """A step of transformers' Trainer; its setting up is not counted."""
+    """Median seconds of a step of transformers' Trainer, without its setup; NaN where it cannot run the method."""
     encoder, attached = attached_encoder(method)
     if attached.begin_step is not None or attached.penalty is not None:
-        return float("nan")  # it has no place for either
+        return float("nan")  # the Trainer calls neither
     model = PlainModel(encoder.model)
     rows = [
         {
@@ -154,7 +154,7 @@ def trainer_seconds(method: str, dtype: str, ids: np.ndarray[Any, Any], batch: i
 
 
 def frozen_step(ids: np.ndarray[Any, Any], batch: int) -> Callable[[int], None]:
-    """A frozen head over pooled states, as `fit` takes it."""
+    """The step of a frozen head over pooled states, as `fit` takes it."""
     from fusionkit.dataset.batch import Batch
 
     hidden = load_encoder("minilm", device="cpu").hidden

@@ -1,14 +1,14 @@
-"""What does training in bfloat16 give: the time of a step, and the scores it ends with?
+"""What does training in bfloat16 change: the time of a step, and the final scores?
 
     python benchmarks/precision.py DATA WORK [--fusion NAME …] [--runs R] [--seeds K] [--json]
 
-DATA holds conll2003; WORK takes the store and keeps it. MiniLM's words of 512 sentences in minibatches of 16, as
-`fit --shots 128` draws and shuffles them, through a stack of runs under a tagger, one thread: an epoch in float32, one
-in bfloat16, and so on in turn, so that what else the machine does meets both. Microseconds a run and row, the median of
-the epochs; the first of each precision is left out, in which kernels are made for its shapes.
+DATA holds conll2003; WORK takes the store and keeps it. A stack of runs under a tagger trains on MiniLM's words of 512
+sentences in minibatches of 16, as `fit --shots 128` draws and shuffles them, with one thread. Epochs in float32 and in
+bfloat16 alternate, so that other work on the machine disturbs both. Printed: microseconds per run and row, the median
+over the epochs. The first epoch of each precision is left out, as it makes the kernels for its shapes.
 
-With --seeds each fusion is also trained in both precisions, 128 sentences and 25 epochs, and test F1 is set side by
-side, run by run.
+With --seeds each fusion is also trained in both precisions, on 128 sentences for 25 epochs, and test F1 is compared run
+by run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EPOCHS, RATE = 4, 5e-4
 
 
 def stepped(spec: RunSpec, runs: int, store: Store, data: TaskData) -> dict[str, float]:
-    """Microseconds a run and row in each precision."""
+    """Microseconds per run and row in each precision."""
     layers = fusion_layers(spec.fusion, store.layers, len(store.layers))
     draw = data.train.subset(uniform_draw(len(data.train), 128, data.classes, 0))
     held = load_into_memory(draw, list(positions_of(layers, store.layers)))
@@ -69,7 +69,7 @@ def stepped(spec: RunSpec, runs: int, store: Store, data: TaskData) -> dict[str,
 
 
 def scored(fusion: str, seeds: int, store: Store) -> dict[str, list[float]]:
-    """Test F1 of each seed in each precision."""
+    """Test F1 in percent of each seed, in each precision."""
     found = {}
     for dtype in TRAINING_DTYPES:
         specs = expand(

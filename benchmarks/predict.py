@@ -1,17 +1,16 @@
-"""What do many heads behind one encoder cost beside as many full models?
+"""What do many heads behind one encoder cost, compared with as many full models?
 
     python benchmarks/predict.py [SOURCE] [--heads 1 8 64] [--limit N] [--threads N] [--json]
     python benchmarks/predict.py [SOURCE] --truncated [--json]
 
-SOURCE's train split is encoded once (rows of tokens) and quick heads are trained over it, in turn of its labels and its
-tags; speed does not depend on how good they are. Then its texts are predicted by all heads behind one encoder, as
-`fusionkit predict` does it, and by as many models of which each has an encoder of its own and runs all of it. Each
-contender is a process of its own, whose largest resident size the kernel reports, and which tells the median of
-REPEATS passes after one that warms up. A text's sub-tokens count once, however many heads read them. Both must give the
-same answers.
+SOURCE's train split is encoded once (rows of tokens), and heads are trained over it for one epoch, alternately on its
+labels and its tags; speed does not depend on how good they are. Then its texts are predicted by all heads behind one
+encoder, as `fusionkit predict` does it, and by as many models, each with a whole encoder of its own. Each contender is
+a process of its own, whose largest resident size the kernel reports. It reports the median time of REPEATS passes after
+a warm-up. A text's sub-tokens count once, however many heads read them. Both must give the same answers.
 
-With `--truncated`: one head that reads the lower half of the layers, behind the encoder cut above it and behind the
-whole one.
+With `--truncated`: one head that reads the lower half of the layers, behind the encoder cut above these layers and
+behind the whole one.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ WARM_UP = 32  # texts
 
 
 def encoded(source: str, encoder: str, limit: int | None, out: Path) -> tuple[Store, list[list[Any]]]:
-    """A store of tokens of the source's train split, and its texts: one column, or two of pairs."""
+    """A store of tokens of the source's train split, and the split's texts: one column, or two for pairs."""
     opened = open_source(source)
     columns = guess_columns(opened)
     train = opened.splits["train"].slice(0, limit or opened.splits["train"].num_rows)
@@ -62,7 +61,7 @@ def encoded(source: str, encoder: str, limit: int | None, out: Path) -> tuple[St
 
 
 def trained(store: Store, count: int, layers: str | None, out: Path) -> list[Path]:
-    """Folders of this many runs of one epoch, in turn of labels and tags."""
+    """Train this many runs of one epoch, alternately on labels and on tags; returns their folders."""
     columns = store.manifest["columns"]
     kinds: list[dict[str, Any]] = [
         {"task": "classification", "label": name, "pool": "mean"} for name in columns["labels"][:1]
@@ -78,13 +77,13 @@ def trained(store: Store, count: int, layers: str | None, out: Path) -> list[Pat
 
 
 def predictors(kind: str, runs: list[str]) -> list[Predictor]:
-    """The contender's: one with every head, or as many as there are heads."""
+    """The contender's predictors: one with all heads, or one per head."""
     if kind in ("heads", "cut"):
         return [load(*runs)]
     made = []
     for run in open_runs(runs):
         encoder = load_encoder(run.encoder, words=bool(run.encoding["columns"]["tokens"]))
-        # Weights read from one file may be the same pages of memory; those of different models are not.
+        # Weights read from one file may share pages of memory, which those of different models cannot.
         for parameter in encoder.model.parameters():
             parameter.data = parameter.data.clone()
         made.append(Predictor([run], encoder))
@@ -120,7 +119,7 @@ def contend(kind: str, runs: list[str], texts: list[list[Any]]) -> dict[str, Any
 
 
 def _decided(answer: Any) -> tuple[Any, float]:
-    """The label or tags, and the mean of their probabilities."""
+    """The label and its probability, or the tags and the mean of their probabilities."""
     assert isinstance(answer, (Label, Tags))
     assert answer.probabilities is not None
     if isinstance(answer, Label):
@@ -130,7 +129,7 @@ def _decided(answer: Any) -> tuple[Any, float]:
 
 
 def measured(kind: str, runs: list[Path], texts: Path, threads: int) -> dict[str, Any]:
-    """A contender in a process of its own."""
+    """One contender's figures, measured in a process of its own."""
     command = [sys.executable, __file__, "--contender", kind, "--texts", str(texts), "--threads", str(threads)]
     done = subprocess.run([*command, "--runs", *map(str, runs)], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
@@ -149,19 +148,19 @@ def same(one: dict[str, Any], other: dict[str, Any], runs: list[Path]) -> bool:
 
 
 def speed(found: dict[str, Any]) -> str:
-    """Sub-tokens a second and peak memory, for a line of the table."""
+    """Sub-tokens per second and peak memory, as text for a line of the table."""
     return f"{found['tokens'] / found['seconds']:9,.0f} sub-tokens/s {found['peak_mb']:7,.0f} MB"
 
 
 def affordable(heads: int, parameters: int) -> int:
-    """How many encoders fit into half of the memory that can be had now."""
+    """How many encoders fit into half of the memory available now; at least 1, at most ``heads``."""
     lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     [free] = (1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     return max(1, min(heads, free // 2 // (4 * parameters)))
 
 
 def compare_heads(store: Store, texts: Path, options: argparse.Namespace, folder: Path) -> dict[str, float]:
-    """Heads behind one encoder beside as many full models."""
+    """Compare heads behind one encoder with as many full models; returns ratios by name."""
     runs = trained(store, max(options.heads), None, folder / "runs")
     ratios: dict[str, float] = {}
     for count in options.heads:
@@ -171,7 +170,7 @@ def compare_heads(store: Store, texts: Path, options: argparse.Namespace, folder
         assert same(one, full, runs[:copies]), "answers differ"
         seconds, peak, note = full["seconds"], full["peak_mb"], ""
         if copies < count:
-            # Each model more costs the same passes again, and its weights.
+            # Each further model costs the same passes again, and memory for its weights.
             each = store.manifest["encoder"]["parameters"] * 4 / 1e6
             seconds, peak = seconds * count / copies, peak + each * (count - copies)
             note = f"   (extrapolated from {copies} models: more do not fit, or --most-copies)"
@@ -190,7 +189,7 @@ def compare_heads(store: Store, texts: Path, options: argparse.Namespace, folder
 
 
 def compare_truncated(store: Store, texts: Path, options: argparse.Namespace, folder: Path) -> dict[str, float]:
-    """A head over the lower half of the layers, behind the encoder cut above them and behind the whole one."""
+    """Compare one head over the lower half of the layers behind the cut encoder and behind the whole one."""
     highest = (store.manifest["encoder"]["layers"] - 1) // 2
     runs = trained(store, 1, ",".join(map(str, range(highest + 1))), folder / "runs")
     cut, whole = (measured(kind, runs, texts, options.threads) for kind in ("cut", "models"))

@@ -3,12 +3,13 @@
 
     benchmarks/report.py RUNS [RUNS …]        runs of `fusionkit fit`, their stores beside them
 
-The records of RUNS are repeated under further seeds until they are 1,000, the losses of their curves shifted by a
-little: a page of real runs in every respect but how many. Their weights are linked, so that repeated runs can be looked
-into too; the look inside has 50,000 rows of weights, or all that its sentences have.
+The records of RUNS are repeated under further seeds until there are 1,000 runs, with the losses of repeated curves
+changed a little: apart from the number of runs it is a page of real runs. All runs link to real weights, so that
+the page can look inside repeated runs, too. The look inside has 50,000 rows of weights, or all rows that its sentences
+have.
 
-Measured: bytes; seconds from the beginning of the navigation until tables, look and foot stand and the charts in the
-window are drawn; and until all charts are drawn. Limits stand beside them.
+Measured: bytes; seconds from the start of the navigation until the tables, the look inside and the footer are there and
+the charts in the window are drawn; seconds until all charts are drawn. The limits are printed beside them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ KEPT_TOKENS = """
 
 
 def repeat(folders: tuple[Path, ...], target: Path, count: int) -> int:
-    """Write ``count`` records into ``target``, those of the folders first; how many were repeated."""
+    """Write ``count`` records into ``target``, those of the folders first; returns the number of repeated ones."""
     real = [(folder, record) for folder in folders for record in RunsFolder(folder).records()]
     shaken = random.Random(0)
     for number, (folder, record) in enumerate(itertools.islice(itertools.cycle(real), count)):
@@ -61,7 +62,7 @@ def repeat(folders: tuple[Path, ...], target: Path, count: int) -> int:
 
 
 def opened(browser: Any, page: Path) -> tuple[float, float, int]:
-    """Seconds until the page stands, seconds until all charts are drawn, rows of weights in it."""
+    """Seconds until the page and its visible charts stand, seconds until all charts are drawn, rows of weights."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     tab = context.new_page()
     tab.goto(page.as_uri(), wait_until="commit")

@@ -1,12 +1,13 @@
-"""What moves a score besides its seed, and by how much?
+"""What changes a score besides its seed, and by how much?
 
     python benchmarks/reproducibility.py DATA WORK [--only CASE …] [--seeds N]
 
 DATA holds conll2003, atis and trec6; WORK takes the stores and keeps them. Runs of four fusions and several seeds are
-trained again and again, each time with one thing changed that should not matter: nothing, how many runs share a stack,
-the threads, the instruction set of training, the instruction set of encoding, the precision of products. Each variant
-is a process of its own. Printed: how far the same run's test score is off, as the largest and the root mean square of
-all runs, in points, beside the standard deviation between seeds.
+trained repeatedly, each time with one change that should not matter: none, the number of runs per stack, the number of
+threads, the instruction set in training, the instruction set in encoding, the precision of matrix products. Each
+variant is a process of its own. Printed: the number of runs whose test score is equal, the largest and the root mean
+square difference over all runs, and the largest difference of a fusion's mean, in points, beside the standard deviation
+between seeds.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
 
 FUSIONS = ("last", "linear", "attention", "concat")
-# A data set, how it is encoded, and what its runs are.
+# The data set, its rows in the store, and the choices of its runs.
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "TREC-6": ("trec6", "mean", {"epochs": (10,)}),
     "ATIS slots": ("atis", "words", {"label": "slots", "epochs": (5,)}),
@@ -62,7 +63,7 @@ def specs_of(path: Path, case: str, seeds: int) -> list[RunSpec]:
 
 
 def scores(path: Path, case: str, seeds: int, threads: int, width: int, compute_dtype: str) -> dict[str, float]:
-    """Test scores by fusion and seed, trained here."""
+    """Test scores in percent by fusion and seed, of runs trained in this process."""
     torch.set_num_threads(threads)
     specs = [replace(spec, compute_dtype=compute_dtype) for spec in specs_of(path, case, seeds)]
     context, found = SweepContext(open_store(path)), {}
@@ -75,7 +76,7 @@ def scores(path: Path, case: str, seeds: int, threads: int, width: int, compute_
 
 
 def trained(data: Path, work: Path, case: str, seeds: int, variant: dict[str, Any]) -> dict[str, float]:
-    """The same in a process of its own, whose environment chooses the instructions."""
+    """What :func:`scores` gives, from a process of its own, whose environment chooses the instruction set."""
     given: dict[str, Any] = {"threads": 1, "width": 0, "compute_dtype": "float32"} | variant
     path = store_of(data, work, case, given.get("store", "own"))
     asked = json.dumps([str(path), case, seeds, given["threads"], given["width"], given["compute_dtype"]])

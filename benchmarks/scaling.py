@@ -1,15 +1,15 @@
-"""The cost of an encode over a cluster: docs/scaling.md's model beside measured runs.
+"""The time of an encode over a cluster: the model of docs/scaling.md compared with measured runs.
 
     python benchmarks/scaling.py SENTENCES.txt      a CoNLL file of 2,400 sentences or more
 
     seconds = n/p + ⌈P/W⌉ · (t/r + t·β/d + o)
-    n sub-tokens in P parts of t, planned at p a second; W workers; a worker computes r sub-tokens a second and writes
-    d bytes a second, β a sub-token; o: everything else a part costs
+    n sub-tokens in P parts of t, planned at p per second; W workers; a worker computes r sub-tokens per second and
+    writes d bytes per second, β per sub-token; o: all other seconds per part
 
 p, r and o are taken from the smallest run by one worker (the median of three), d from chunks that are written alone.
-The others are predicted, then run. Limit: every prediction for one worker within 25 % of its run. Two workers share
-caches, memory and disk; how far they fall behind is what the run with two is for. "at work": seconds inside parts, of
-all workers, for each second of the run.
+The times of the other runs are predicted from them. Limit: every encode by one worker takes within 25 % of its
+predicted time, without planning. Two workers share caches, memory and disk; the runs with two show how far they fall
+behind. "at work" has the seconds inside parts, summed over workers, per second of the encode.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BYTES_A_ROW = LAYERS * HIDDEN * 2
 
 
 class Watch(NoProgress):
-    """When planning ended and the first part was asked for."""
+    """Notes when planning ended and the first part was requested."""
 
     planned = 0.0
 
@@ -52,14 +52,14 @@ class Watch(NoProgress):
 
 
 def cut(sentences: list[str], count: int, folder: Path) -> Path:
-    """A source of so many of them."""
+    """A source of the first ``count`` sentences."""
     path = folder / f"{count}.txt"
     path.write_text("\n\n".join(sentences[:count]) + "\n", encoding="utf-8")
     return path
 
 
 def measured(cluster: Cluster, settings: ClusterSettings, encoder: Encoder, path: Path, out: Path) -> dict[str, float]:
-    """One run by workers that are warm."""
+    """Figures of one run by warm workers: sub-tokens, parts, bytes per chunk, seconds in parts, of plan and encode."""
     watch, opened = Watch(), open_source(str(path))
     began = time.perf_counter()
     manifest = encode(
@@ -80,7 +80,7 @@ def measured(cluster: Cluster, settings: ClusterSettings, encoder: Encoder, path
 
 
 def all_runs(sentences: list[str], folder: Path) -> Iterator[tuple[int, int, dict[str, float]]]:
-    """Workers, times the data, and the median of each figure over the runs; the smallest by one worker comes first."""
+    """Number of workers, multiple of the data, median of each figure over runs; first the smallest by one worker."""
     encoder = load_encoder("minilm", device="cpu")
     for workers in WORKERS:
         settings = ClusterSettings(workers=workers, threads=1, gpus=0)
@@ -98,7 +98,7 @@ def all_runs(sentences: list[str], folder: Path) -> Iterator[tuple[int, int, dic
 
 
 def warm(_: int) -> float:
-    """Imports and the encoder's weights from the disk, on whatever worker."""
+    """Load the imports and the encoder on the worker that runs this; returns the seconds of loading the encoder."""
     import fusionkit.encode.worker  # noqa: F401
 
     began = time.perf_counter()
@@ -107,7 +107,7 @@ def warm(_: int) -> float:
 
 
 def write_rate(folder: Path, count: int = 20) -> float:
-    """Bytes a second of durable chunks, one after another."""
+    """Bytes per second of writing durable chunks one after another."""
     shape = layout.StatesLayout(ROWS_A_PART, LAYERS, HIDDEN, ROWS_A_PART, "float16")
     values = np.random.default_rng(0).normal(size=(LAYERS, ROWS_A_PART, HIDDEN)).astype(np.float16)
     began = time.perf_counter()
@@ -134,6 +134,7 @@ def main() -> None:
                 )
                 print(
                     "workers  data  sub-tokens  parts   plan, s: predicted   run   encode, s: predicted    run   ratio"
+                    "  at work"
                 )
             plan, work = n / p, -(-parts // workers) * (n / parts / r + found["bytes"] / d + o)
             ratio = found["encode"] / work

@@ -2,18 +2,19 @@
 
     python benchmarks/significance.py DATA WORK [--seeds 100] [--tables 500]
 
-DATA holds `trec6`. MiniLM encodes it once into WORK, 16-shot heads are fitted over it: `last`, `linear` and
-`attention` with as many seeds as asked for, and `attention` once more with other init seeds. Of each comparison there
-is a table of what each test question adds to the difference, a row a pair of runs. A study of n seeds draws n rows and
-500 questions from it with replacement: fresh seeds and a fresh test set. Printed is the share of studies with p at most
-0.05. No difference is there in
+DATA holds `trec6`. MiniLM encodes it once into WORK, and 16-shot heads are fitted over it: `last`, `linear` and
+`attention` with --seeds seeds each, and `attention` once more with other init seeds. Each comparison has a table of
+what each test question adds to the difference, with one row per pair of runs. A study of n seeds draws n rows and 500
+questions from it with replacement: fresh seeds and a fresh test set. Printed is the share of studies with p at most
+0.05. There is no difference in
 
     attention again     the same method; the table is shifted to a mean of 0
-    swapped             `attention` and `linear`, each question swapped between the two or not at random: they are
-                        equally good at questions in general, and not at these
-    rare collapses      numbers, not runs: one run in twenty is 20 points below the others, whose lead makes up for it
+    swapped             `attention` and `linear`, with each question swapped between the two or not at random: they are
+                        equally good over all possible questions, but not over these
+    rare collapses      random numbers, not runs: one run in twenty loses 20 points, and the others gain so much that
+                        the mean is 0
 
-so whatever is found there is a false alarm. Runs and stores in WORK that are there already are not made again.
+so every significant difference there is a false alarm. Runs and stores that are in WORK already are not made again.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ OTHER_INIT = 1_000_000  # added to the init seeds of the same method fitted agai
 
 
 def tables_of(data: Path, work: Path, seeds: int) -> dict[str, Floats]:
-    """What each test question adds to the difference of each pair of runs, ``[pairs, questions]``, by comparison."""
+    """By comparison, what each test question adds to the difference of each pair of runs, ``[pairs, questions]``."""
     store = work / "trec6.store"
     if not is_complete(store):
         source = open_source(str(data / "trec6"))
@@ -81,7 +82,7 @@ def tables_of(data: Path, work: Path, seeds: int) -> dict[str, Floats]:
 
 
 def study_of(name: str, table: Floats, n: int, rng: np.random.Generator) -> Floats:
-    """What a study of n fresh seeds sees of fresh test questions, ``[n, questions]``."""
+    """The differences in a study of n fresh seeds and fresh test questions, ``[n, questions]``."""
     pairs, questions = table.shape
     if name == "swapped":
         table = table * rng.choice([-1.0, 1.0], questions)
@@ -89,7 +90,7 @@ def study_of(name: str, table: Floats, n: int, rng: np.random.Generator) -> Floa
 
 
 def collapses(n: int, rng: np.random.Generator) -> Floats:
-    """Differences of n pairs of runs without a difference in the mean, in points."""
+    """Random differences of n pairs of runs, in points, with rare collapses and an expected value of 0."""
     found: Floats = rng.normal(0.0, 1.0, n) + np.where(
         rng.random(n) < COLLAPSE, -20.0, 20.0 * COLLAPSE / (1 - COLLAPSE)
     )
@@ -97,7 +98,7 @@ def collapses(n: int, rng: np.random.Generator) -> Floats:
 
 
 def alarms(draw: Callable[[np.random.Generator], Floats], n: int, tables: int) -> dict[str, float]:
-    """The share of studies that find a difference, by test; each is drawn as ``[n, questions]``, or ``[n]``."""
+    """The share of studies that find a difference, by test; ``draw`` gives a study, ``[n, questions]`` or ``[n]``."""
     rng = np.random.default_rng(n)
     counts = dict.fromkeys([*TESTS, "two-way"], 0.0)
     for _ in range(tables):

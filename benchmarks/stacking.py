@@ -1,11 +1,11 @@
-"""What does a training step of one head cost alone, in a stack by vmap, and in a stack by batched products?
+"""What does a training step of one head cost: alone, in a stack by vmap, and in a stack by batched products?
 
     python benchmarks/stacking.py [--rows N …] [--runs R …] [--fusion NAME …] [--json]
 
-Random states of MiniLM's shape (7 × 384), one thread: rows are those of a minibatch (32 pooled texts, 232 words of 16
-sentences). Alone is a model after another over the same minibatch, as `fit` trains what cannot be stacked; batched
-products are those of `fusionkit/fit/vectorized/layer_mixes.py`, which only some fusions have. Milliseconds a run and
-step, the smallest of a few tries, all in one run.
+Random states of MiniLM's shape (7 × 384), one thread. The numbers of rows are those of a minibatch (32 pooled texts,
+232 words of 16 sentences). Alone means one model after another over the same minibatch, as `fit` trains runs that
+cannot be stacked. Batched products are those of `fusionkit/fit/vectorized/layer_mixes.py`, which only some fusions
+have. Printed: milliseconds per run and step, the smallest of a few tries, all in one process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEFAULT = ("last", "linear", "attention", "element-wise", "mlp-weights", "concat
 
 
 def seconds(stack: Stack, batch: Batch) -> float:
-    """A step of the whole stack."""
+    """Seconds per step of the whole stack, the smallest of a few tries."""
     rates, steps = [1e-3] * len(stack.specs), max(1, 24 // len(stack.specs))
     stack.step([batch], rates)
     found = []
@@ -46,7 +46,7 @@ def seconds(stack: Stack, batch: Batch) -> float:
 
 
 def costs(fusion: str, rows: int, runs: int) -> dict[str, float]:
-    """Milliseconds a run and step, each way."""
+    """Milliseconds per run and step of each way."""
     layers = len(fusion_layers(fusion, tuple(range(LAYERS)), LAYERS))
     offsets = torch.arange(rows + 1)
     batch = Batch(torch.randn(rows, layers, HIDDEN), offsets, torch.randint(CLASSES, (rows,)), None, offsets)

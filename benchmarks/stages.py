@@ -1,10 +1,10 @@
-"""Calls and seconds of each stage of an encode in each thread; for `benchmarks/encode.py`.
+"""Calls and seconds of each stage of an encode, per thread; for `benchmarks/encode.py`.
 
-A stage's seconds are its own: those of stages inside it are taken off. Processor seconds are the thread's; torch's
-helper threads belong to no stage. Seconds of waiting for a core are those in which the thread could run and other work
-had the cores: on a busy machine a sync of 0.5 ms shows 4 ms of wall. Linux alone counts them. The stopwatch's own time
-is in the stage around the timed one. On a GPU a forward pass only starts kernels, so its time shows where the host next
-waits; what the GPU does is in a trace of torch.profiler.
+A stage's seconds exclude those of the stages inside it. Processor seconds are those of the thread; torch's helper
+threads belong to no stage. Seconds of waiting for a core are those in which the thread could run but other work had the
+cores: on a busy machine a sync of 0.5 ms shows 4 ms of wall time. Only Linux counts them. The stopwatch's own time is
+counted in the stage around the timed one. On a GPU a forward pass only launches kernels, so its time shows where the
+host next waits; a trace of torch.profiler shows what the GPU does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fusionkit.store import chunks
 
 
 class Stage(NamedTuple):
-    """What one stage took in one thread; ``waiting`` is for a core, in seconds."""
+    """Calls and seconds of one stage in one thread; ``waiting`` is the time of waiting for a core."""
 
     thread: str
     name: str
@@ -41,7 +41,7 @@ class Stage(NamedTuple):
 
 
 class Stages:
-    """A stopwatch of nested stages, one stack of them a thread."""
+    """A stopwatch of nested stages, with one stack of stages per thread."""
 
     def __init__(self) -> None:
         self._seconds: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
@@ -62,7 +62,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count the block's own time for a stage of this thread."""
+        """Count the block's time, without that of stages inside it, for a stage of this thread."""
         stack = self._inside[threading.get_ident()]
         stack.append([0.0, 0.0, 0.0])
         began = self._now()

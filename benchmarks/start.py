@@ -1,14 +1,14 @@
-"""What does a command take before its own work, beside the imports that it cannot do without?
+"""How long does a command take before its own work, compared with the imports that it needs?
 
     python benchmarks/start.py [--repeats N] [--before CHECKOUT] [--json]
 
-Ten sentences are encoded by MiniLM, a head is trained on them for one epoch and predicts one text, and a misspelt
-fusion is refused; each in a process of its own. Beside the commands stand processes that only import: torch, torch and
-transformers, and also the module that every model of transformers imports (`import transformers` leaves it out). The
-last column is what a command takes more than `import torch` (`fit`) or `import torch, transformers` (`encode`,
-`predict`). With --before the same commands of another checkout run too. The contenders take turns, so that another
-process on the machine disturbs all alike. Printed are medians of processor seconds, which a busy machine changes least,
-and of elapsed ones.
+Ten sentences are encoded by MiniLM, a head is trained on them for one epoch and predicts one text, the results of runs
+are shown, and a misspelt fusion is refused; each in a process of its own. Other processes only import: nothing, torch,
+torch and transformers, and torch and the module that every model of transformers imports (`import transformers` leaves
+it out). The last column is the processor time of a command minus that of `import torch` (`fit`) or of
+`import torch, transformers` (`encode`, `predict`). With --before the same commands of another checkout run too. The
+contenders take turns, so that another process on the machine disturbs all alike. Printed are medians of processor
+seconds, which a busy machine changes least, and of elapsed seconds.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NEEDS = {"fit": "imports: torch", "encode": "imports: torch, transformers", "pre
 
 
 def taken(command: Sequence[str], folder: Path, code: Path) -> tuple[float, float]:
-    """Processor and elapsed seconds of a process that finds fusionkit in a checkout."""
+    """Processor and elapsed seconds of a process that imports fusionkit from the checkout ``code``."""
     environment = {**ONE_THREAD, "PYTHONPATH": str(code)}
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)

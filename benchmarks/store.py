@@ -2,9 +2,10 @@
 
     python benchmarks/store.py STORE [--json]
 
-STORE is any finished store with uncompressed states (a few hundred MB of real ones, e.g. CoNLL-2003's). Its
-train split is read, warm, beside the bare limit of each kind of reading over the same bytes, and beside
-plain zarr and, where installed, zarrs and tensorstore. All in one run, each pair in turn; medians.
+STORE is any finished store with uncompressed states (a few hundred MB of real ones, e.g. CoNLL-2003's). Reads of its
+train split, from a warm page cache, are compared with the bare limit of each kind of read over the same bytes, and full
+scans also with plain zarr and, where installed, zarrs and tensorstore. The write of one chunk is compared with a plain
+synced write. All in one process, each pair in turn; medians.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from fusionkit.store.manifest import split_layout
 from fusionkit.store.presence import states_path
 
 ROUNDS = 7
-PLACES = 200  # random places a round
-RUN = 16  # consecutive rows a place
+PLACES = 200  # random reads per round
+RUN = 16  # consecutive rows per read
 
 
 def median_seconds(*contenders: Callable[[], object]) -> list[float]:
-    """Median seconds of each, run in turn after one round that warms up."""
+    """Median seconds of each contender; they take turns, after one warm-up round."""
     times: list[list[float]] = [[] for _ in contenders]
     for round_ in range(ROUNDS + 1):
         for k, contender in enumerate(contenders):
@@ -101,7 +102,7 @@ def main() -> None:
         per = 1e6 / PLACES
         print(f"{RUN} rows at random      {ours * per:6.1f} µs     np.memmap   {bare * per:6.1f} µs")
 
-        # The share of pages that one layer is, read as one run of bytes of that size.
+        # The limit of reading one layer: a contiguous file with as many bytes.
         share = Path(folder) / "share.npy"
         np.save(share, states[:, -1:])
         layer, pages = median_seconds(lambda: states[:, -1], lambda: np.load(share))
@@ -121,7 +122,7 @@ def main() -> None:
 
 
 def raw_write(path: Path, block: NDArray[Any]) -> None:
-    """The same bytes into a plain file, synced."""
+    """Write the block's bytes into a plain file and sync it."""
     with path.open("wb") as file:
         file.write(block.data)
         file.flush()

@@ -1,10 +1,10 @@
-"""A store larger than memory: what training from it costs against rows in memory, and what memory it takes.
+"""A store larger than memory: the speed of training from it, compared with rows in memory, and the peak memory.
 
     python benchmarks/streaming.py DATA WORK [--times 8] [--rows 250000] [--only WAY …] [--json]
 
-WORK takes CoNLL-2003's training sentences so many times over, encoded by MiniLM as words (9.3 GB for 8), and keeps the
-store. Four heads (linear and attention under a tagger, two rates) go through the first --rows rows of an epoch, every
-way in a process of its own, which is limited to 2 GB of writable memory (RLIMIT_DATA) where it streams:
+CoNLL-2003's training sentences, repeated --times times, are encoded by MiniLM as words into WORK (9.3 GB for 8), which
+keeps the store. Four heads (linear and attention under a tagger, two rates) train on the first --rows rows of an epoch.
+Each way is a process of its own, limited to 2 GB of writable memory (RLIMIT_DATA) where it streams:
 
     memory    as many sentences as have that many rows, held as float32, as `fit` holds a split that fits
     memory16  all rows in memory in the store's float16, converted minibatch by minibatch
@@ -12,9 +12,9 @@ way in a process of its own, which is limited to 2 GB of writable memory (RLIMIT
     warm      all rows, streamed, their files in the page cache as far as they fit
     cold      all rows, streamed, after the page cache was told to drop them
 
-Rows a second are from the epoch's first minibatch asked for to the last step. `fit` is the command itself in one
-process, a whole epoch with validation and test, under the same limit. Peaks are ru_maxrss, in which pages of mapped
-files count.
+Rows per second are measured from the request for the epoch's first minibatch to the end of the last step. `fit` is the
+command itself in one process: a whole epoch with validation and test, under the same limit. Peaks are ru_maxrss, which
+includes pages of mapped files.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ WAYS = (*BASES, "mapped", *STREAMS)
 
 
 def made_store(data: Path, work: Path, times: int) -> Path:
-    """The store, encoded where it is missing; a sentence that repeats is encoded once."""
+    """The path of the store, which is encoded if it is missing; a repeated sentence is encoded once."""
     source, store = work / f"conll{times}", work / f"conll{times}.store"
     if not (store / "manifest.json").is_file():
         source.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def made_store(data: Path, work: Path, times: int) -> Path:
 
 
 def drop_from_page_cache(store: Store) -> None:
-    """Ask the kernel to forget the training chunks."""
+    """Ask the kernel to drop the training chunks from the page cache."""
     os.sync()
     for chunk in range(len(store.manifest["splits"]["train"]["chunks"]["hidden_states"])):
         with Path(str(chunk_path(store.path, "train", chunk))).open("rb") as file:
@@ -80,7 +80,7 @@ def drop_from_page_cache(store: Store) -> None:
 
 
 def fed(way: str, train: TaskSplit, rows: int, size: int) -> SeedLoader:
-    """The minibatches of one way."""
+    """The loader of one way's minibatches."""
     layers = tuple(range(train.states.shape[1]))
     if way in STREAMS:
         return StreamingLoader(train, layers, Sampler(train, WINDOW, 0), size)
@@ -93,7 +93,7 @@ def fed(way: str, train: TaskSplit, rows: int, size: int) -> SeedLoader:
 
 
 def rows_a_second(way: str, store: Store, data: TaskData, specs: list[RunSpec], rows: int) -> float:
-    """Of all runs, which go through so many rows together."""
+    """Rows per second of one way: all runs train together on the first ``rows`` rows of an epoch."""
     feeder, rows = fed(way, data.train, rows, specs[0].batch_size), min(rows, len(data.train.rows))
     stacks, done = [], 0
     for fusion in dict.fromkeys(spec.fusion for spec in specs):
@@ -115,7 +115,7 @@ def rows_a_second(way: str, store: Store, data: TaskData, specs: list[RunSpec], 
 
 
 def child(way: str, path: Path, rows: int) -> None:
-    """One way: prints its rows a second."""
+    """Measure one way in this process and print its rows per second."""
     torch.set_num_threads(1)
     store = open_store(path)
     task, label = choose_task(store, None, None)
@@ -123,7 +123,7 @@ def child(way: str, path: Path, rows: int) -> None:
 
 
 def measured(way: str, path: Path, rows: int) -> tuple[float, float]:
-    """Rows a second (of `fit` none) and the peak in GB, by a process of its own."""
+    """Rows per second (0 for `fit`) and the peak in GB of one way, from a process of its own."""
     command = [sys.executable, __file__, str(path), str(path), "--child", way, "--rows", str(rows)]
     with tempfile.TemporaryDirectory() as folder:
         if way == "fit":

@@ -1,4 +1,4 @@
-"""Heads per minute: runs over a store against training one head after another, and against encoding each minibatch.
+"""Heads per minute: sweeps over a store, against training one head after another and against encoding each minibatch.
 
     python benchmarks/sweep.py DATA WORK [--only NAME …] [--seeds N] [--precisions float32 bfloat16]
                                [--plain float32] [--json]
@@ -9,15 +9,17 @@ DATA holds conll2003 and sst2; WORK takes the stores and keeps them. Three sweep
     few-shot-tagging          CoNLL-2003, words, 512 sentences: 4 fusions × 5 seeds × 3 rates = 60 runs, 10 epochs
     full                      CoNLL-2003, words, every sentence: 4 fusions × 1 seed × 2 rates = 8 runs, 2 epochs
 
-Contender: what `fusionkit fit` does between open store and written records, a worker a core, their start included; once
-with products in float32 and once in bfloat16 (`--compute-dtype bfloat16`).
-(a) A plain PyTorch loop trains one head after another over features that lie in memory as float32, with fused AdamW
-and both cores; after every epoch validation is scored on class numbers, by the same counting of spans, and test once.
-In float32, and once more with the one line that PyTorch needs for bfloat16, an autocast around training and scoring.
-(b) A system without a store: (a), and a forward pass of the encoder before each minibatch and each scoring; timed on a
-few minibatches and counted up. Against (b) the contender is charged with the one encode. All in one run, in turn.
-Beside each case: what plain products reach in one process, and in each of two at once. Where two halve each other, the
-machine has one core to give at that moment, whatever it says, and two workers are no faster than one.
+Contender: what `fusionkit fit` does between open store and written records, with one worker per core and including the
+workers' start; once with products in float32 and once in bfloat16 (`--compute-dtype bfloat16`).
+(a) A plain PyTorch loop trains one head after another over features in memory as float32, with fused AdamW and all
+cores. It scores validation after every epoch, on class numbers and with the contender's counting of spans, and test
+once. It runs in float32, and once more with what PyTorch needs for bfloat16, an autocast around training and scoring.
+(b) A system without a store: (a), and a forward pass of the encoder before each minibatch and each scoring,
+extrapolated from a few timed minibatches. Against (b) the contender's time includes the one encode. All are timed in
+one run of this script, in turn.
+Printed with each case: the speed of plain products in one process, and in each of two at once. Where two processes
+halve each other's speed, the machine has only one core free at that moment, whatever it reports, and two workers are no
+faster than one.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ FUSIONS = ("last", "linear", "attention", "concat")
 
 @dataclass(frozen=True)
 class Case:
-    """One sweep: what `fusionkit fit` is told, and what the plain loop does."""
+    """One sweep: the options of `fusionkit fit` and of the plain loop, and the claimed speed over (a)."""
 
     store: str
     head: str
@@ -81,7 +83,7 @@ ENCODE = {"sst2": ["--rows", "mean"], "conll2003": ["--rows", "words"]}
 
 
 class Features:
-    """A split in memory as the plain loop has it: float32 ``[rows, layers, hidden]``, and class numbers."""
+    """A split in memory for the plain loop: states, float32 ``[rows, layers, hidden]``, and class numbers."""
 
     def __init__(self, split: TaskSplit, data: TaskData, device: str = "cpu") -> None:
         self.states = split.states.gather(split.rows).float().contiguous().to(device)
@@ -106,7 +108,7 @@ class Features:
 
 
 class Plain(nn.Module):
-    """Fusion and head as anyone would call them."""
+    """Fusion and head as one plain module."""
 
     def __init__(self, fusion: str, head: str, layers: int, hidden: int, classes: int) -> None:
         super().__init__()
@@ -119,7 +121,9 @@ class Plain(nn.Module):
 
 
 def plain_loop(case: Case, store: Store, data: TaskData, precision: str, device: str = "cpu") -> Iterator[float]:
-    """(a): one head after another; the test score of each, best epoch by validation."""
+    """(a): train one head after another; yields 0 when features are in memory, then each head's test score at its best
+    epoch by validation.
+    """
     narrow = torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
     assert data.test is not None
     train, validation, test = (Features(split, data, device) for split in (data.train, data.validation, data.test))
@@ -157,17 +161,17 @@ def plain_loop(case: Case, store: Store, data: TaskData, precision: str, device:
 
 
 def falling(steps: int) -> Any:
-    """The linear schedule."""
+    """The learning rate's factor by step: linear from 1 to 0 over ``steps`` steps."""
     return lambda step: 1 - step / steps
 
 
 def encoding_seconds(case: Case, store: Store, data: TaskData) -> float:
-    """(b): the forward passes that one run of a system without a store needs, from a few of them."""
+    """(b): seconds of the forward passes that one run needs without a store, extrapolated from a few passes."""
     encoder = load_encoder("minilm", device="cpu", words=True)
     random = np.random.default_rng(0)
 
     def forward(split: str, batch: int, times: int) -> float:
-        """Seconds an example."""
+        """Seconds per example."""
         ids, offsets = (read_small(store.path, split, name) for name in ("token_ids", "token_offsets"))
         began = 0.0
         for k in range(times + 1):
@@ -199,7 +203,7 @@ print(2e-9 * 512**3 * times / took)
 
 
 def products_each(processes: int) -> float:
-    """GFLOP/s of plain products in float32 in each of so many processes at once."""
+    """Mean GFLOP/s per process of plain products in float32, in ``processes`` processes at once."""
     command = [sys.executable, "-c", PROBE]
     begun = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
     return sum(float(process.communicate()[0]) for process in begun) / processes
@@ -224,7 +228,7 @@ def contender(case: Case, store: Store, folder: Path, precision: str, device: st
 
 
 def encoded(data: Path, work: Path, name: str) -> tuple[Path, float]:
-    """The store, made where it is missing, and the seconds that its encode took."""
+    """The path of the store, which is made where it is missing, and the seconds that its encode took."""
     path, told = work / f"{name}.store", work / f"{name}.seconds"
     if not told.is_file():
         began = time.perf_counter()

@@ -1,13 +1,12 @@
-"""How long does each method train until it is as good as the frozen attention head, encoding included and not?
+"""How long does each method train until it is as good as the frozen attention head, with and without encoding?
 
     python benchmarks/to_score.py DATA WORK [--only CASE …] [--method NAME …] [--every N] [--dtype float32|bfloat16]
                                             [--json]
 
-DATA holds conll2003 and sst2; WORK takes the stores and keeps them. The goal is the validation score of `frozen`,
-`attention`, at its best epoch, at the better of two rates. Each other method trains whole minibatches through the
-encoder, by one rate that was not tuned for this, and is scored on the same validation examples every N steps until it
-has reached the goal, or two epochs are over. One thread; seconds of the processor, so that what else runs on the
-machine counts little:
+DATA holds conll2003 and sst2; WORK takes the stores and keeps them. The goal is the validation score of a frozen
+`attention` run at its best epoch, at the better of two rates. Each other method trains through the whole encoder, with
+one rate that was not tuned for this. It is scored on the same validation examples every N steps until it has reached
+the goal or two epochs are over. One thread; processor seconds, which other work on the machine affects little:
 
     encode        `fusionkit encode`, the command as it is called: once for all heads
     train         steps until the goal, of a frozen head until the end of its best epoch
@@ -42,7 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     "conll2003": {"label": "tags", "head": "linear-tagger", "validate_on": 800},
 }
 RATES, EPOCHS, TUNED_EPOCHS = (6e-4, 2e-3), 5, 2
-# Each with a rate of the middle of its grid.
+# Each with a rate from the middle of its grid.
 METHODS = {
     "full": 5e-5, "top:3": 1e-4, "houlsby:64": 1e-3, "lora:8": 1e-3, "bitfit": 1e-3, "prefix:20": 1e-2,
 }  # fmt: skip
@@ -50,7 +49,7 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Reached:
-    """How a method came to the goal; ``step`` is none where it did not."""
+    """How a method reached the goal; ``step`` is None where it did not."""
 
     method: str
     step: int | None
@@ -60,7 +59,7 @@ class Reached:
 
 
 def encode(data: Path, work: Path, name: str) -> tuple[Path, float]:
-    """The store of rows of tokens, made where it is missing, and the processor's seconds of that command."""
+    """The path of a store of rows of tokens, made where it is missing, and the processor seconds of its encode."""
     path, told = work / f"{name}.store", work / f"{name}.seconds"
     if not told.is_file():
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -72,7 +71,7 @@ def encode(data: Path, work: Path, name: str) -> tuple[Path, float]:
 
 
 def frozen(context: SweepContext, case: dict[str, Any]) -> tuple[str, Reached]:
-    """The metric and the frozen attention head: its best validation score and the seconds until then."""
+    """The metric, and the frozen attention head at the better rate: best validation score and seconds until then."""
     found: list[tuple[str, Reached]] = []
     for spec in expand(context.store, fusions=["attention"], epochs=(EPOCHS,), lrs=RATES, **case):
         context.data(spec)
@@ -93,7 +92,7 @@ def frozen(context: SweepContext, case: dict[str, Any]) -> tuple[str, Reached]:
 def tuned(
     context: SweepContext, case: dict[str, Any], method: str, dtype: str, every: int, goal: float, name: str
 ) -> Reached:
-    """One method, until its validation score is at least the goal."""
+    """Train one method until its validation score is at least as good as the goal."""
     (spec,) = expand(
         context.store, methods=[method], fusions=["last"], encoder_lrs=(METHODS[method],), epochs=(TUNED_EPOCHS,),
         compute_dtype=dtype, from_layer="none", **case,

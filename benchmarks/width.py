@@ -1,20 +1,22 @@
-"""Does the time per head fall as runs are added, and what ends it: the core's products or its memory?
+"""Does the time per head fall as runs are added, and what limits it: the core's matrix products or its memory?
 
     python benchmarks/width.py DATA WORK [--runs N …] [--only CASE …] [--svg FILE] [--json]
 
 DATA holds conll2003 and sst2; WORK takes the stores and keeps them. Runs of `attention` and of `concat` with one data
 seed, one process, one thread: SST-2, rows of mean, 32 examples, 20 epochs; CoNLL-2003, words, 512 sentences, one epoch,
-800 sentences of validation. Milliseconds a run and epoch, training and scoring apart.
+800 sentences of validation. Printed: milliseconds per run and epoch, of training and of scoring.
 
-Counted from the shapes, a run and step of n rows: products 2 n P forward and as many for the gradient of each matrix,
-and for that of its input, which the first matrix over the states needs none of; bytes 4 · 10 P (weights read forward
-and backward, gradients written and read, weights and both moments read and written by the optimizer) and the states,
-read forward and backward once a stack. Scoring: 2 n P; weights in bfloat16 and states, read once a block and stack, so
-that its bytes are too few where it is float32.
-P: numbers of a run's matrices. What lies between two layers is not counted, nor what a cache saves.
+The work is counted from the shapes, per run. P is the number of weights in a run's matrices, n the number of rows.
+Training, per step: 2 n P operations forward, as many for the gradients of the matrices, and as many for the gradients
+of their inputs, which a first matrix over the states (`concat`) does not need; 4 · 10 P bytes (weights read forward and
+backward, gradients written and read, weights and both moments read and written by the optimizer), and the states, read
+forward and backward once per stack. Scoring: 2 n P operations; the bytes of weights in bfloat16, once per block, and of
+the states in two bytes per number, once per stack and three times for all runs together, which is too little where
+scoring is in float32. `attention` adds 4 · layers · hidden operations per row for its layer scores and its mean, and as
+many backward. Other operations between two matrices are not counted, nor is what a cache saves.
 
-Beside it, in the same run: plain products of the first matrices' shapes, training's in float32, scoring's in bfloat16
-where the CPU has instructions for it and else in float32, and a copy of 256 MB.
+For comparison, in the same run: plain products of the first matrices' shapes, for training in float32, for scoring in
+bfloat16 where the CPU has instructions for it and else in float32; and a copy of 256 MiB.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ SCORED_IN = torch.bfloat16 if has_bfloat16() else torch.float32
 
 @dataclass(frozen=True)
 class Work:
-    """Of one run and epoch: multiplications and additions, and bytes, of training and of scoring."""
+    """Work per run and epoch: multiplications and additions, and bytes, of training and of scoring."""
 
     products: float
     bytes: float
@@ -72,7 +74,7 @@ class Work:
 
 
 def per_second(work: Callable[[], Any], amount: float) -> float:
-    """How much of something is done a second, at best."""
+    """``amount`` times the calls of ``work`` per second, in the best of a few tries."""
     work()
     found = []
     for _ in range(TRIES):
@@ -85,7 +87,7 @@ def per_second(work: Callable[[], Any], amount: float) -> float:
 
 
 def product(runs: int, rows: int, wide: int, out: int, dtype: torch.dtype, shared: bool) -> float:
-    """GFLOP/s of all runs' plain products: over rows that they share, or each over its own."""
+    """GFLOP/s of the plain products of all runs, over rows that the runs share or over separate rows per run."""
     weight = torch.randn(runs, wide, out).to(dtype)
     x = torch.randn(rows, wide).to(dtype) if shared else torch.randn(runs, rows, wide).to(dtype)
     turned = weight.transpose(0, 1).reshape(wide, runs * out).contiguous() if shared else weight
@@ -93,13 +95,13 @@ def product(runs: int, rows: int, wide: int, out: int, dtype: torch.dtype, share
 
 
 def copied() -> float:
-    """GB/s read and written by a plain copy."""
+    """GB/s that a plain copy reads and writes."""
     source, target = torch.ones(COPIED // 4), torch.zeros(COPIED // 4)
     return per_second(lambda: target.copy_(source), 2e-9 * COPIED)
 
 
 def timed(specs: Sequence[RunSpec], data: TaskData, layers: tuple[int, ...], hidden: int) -> tuple[float, float]:
-    """Milliseconds a run and epoch: training, scoring."""
+    """Milliseconds per run and epoch of training and of scoring."""
     spent = {"train": 0.0, "evaluate": 0.0}
 
     def watched(name: str) -> Any:
@@ -119,7 +121,7 @@ def timed(specs: Sequence[RunSpec], data: TaskData, layers: tuple[int, ...], hid
 
 
 def counted(spec: RunSpec, data: TaskData, layers: int, hidden: int, runs: int, learned: Sequence[int]) -> Work:
-    """From the shapes; ``learned`` are the rows of each minibatch."""
+    """The work counted from the shapes; ``learned`` has the number of rows of each minibatch."""
     model = model_of(spec, layers, hidden, {"": len(data.labels)})
     sizes = [module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear)]
     width, matrices, first = width_of_case(spec, data, layers, hidden), sum(sizes), sizes[0]
@@ -138,12 +140,12 @@ def counted(spec: RunSpec, data: TaskData, layers: int, hidden: int, runs: int, 
 
 
 def width_of_case(spec: RunSpec, data: TaskData, layers: int, hidden: int) -> int:
-    """Runs of a full stack."""
+    """The number of runs in a full stack."""
     return width_of(weight_bytes(model_of(spec, layers, hidden, {"": len(data.labels)})), 0, (), None)
 
 
 def measure(name: str, path: Path, counts: Sequence[int]) -> list[dict[str, Any]]:
-    """A row a fusion and number of runs."""
+    """One row of figures per fusion and number of runs."""
     head, shots, epochs, watched = CASES[name]
     store = open_store(path)
     task, label = choose_task(store, None, None)
@@ -179,7 +181,7 @@ def measure(name: str, path: Path, counts: Sequence[int]) -> list[dict[str, Any]
 
 
 def line(row: dict[str, Any]) -> str:
-    """As a line of the table."""
+    """A row of figures as a line of the printed table."""
     return (
         f"{row['case']:9} {row['fusion']:9} {row['runs']:3} runs   "
         f"train {row['train_ms']:7.2f} ms, {row['train_gflops']:5.1f} of {row['plain_train']:5.1f} GFLOP/s, "
@@ -190,7 +192,9 @@ def line(row: dict[str, Any]) -> str:
 
 
 def draw(rows: Sequence[dict[str, Any]], out: Path) -> None:
-    """Milliseconds a head and epoch over the runs, a panel a case; below, what was reached of the machine."""
+    """Draw milliseconds per run and epoch over the number of runs, one panel per case; below, the share of the plain
+    products' and the plain copy's speed that was reached.
+    """
     took, reached = list[dict[str, Any]](), list[dict[str, Any]]()
     for row in rows:
         at = {name: row[name] for name in ("case", "fusion", "runs")}
@@ -207,7 +211,7 @@ def draw(rows: Sequence[dict[str, Any]], out: Path) -> None:
 
 
 def panel_a_case(values: list[dict[str, Any]], title: str, scale: alt.Scale) -> alt.HConcatChart:
-    """Lines over the runs: a colour a fusion, a dash for what is measured."""
+    """One panel per case with lines over the number of runs: one colour per fusion, one dash per quantity."""
     cases = list(dict.fromkeys(value["case"] for value in values))
     kinds = list(dict.fromkeys(value["what"] for value in values))
     runs = sorted({value["runs"] for value in values})

@@ -1,8 +1,8 @@
-"""How many bytes a second does this disk take, and how many of them does the writing of chunks reach?
+"""How many bytes per second does this disk take, and how many does the writing of chunks reach?
 
     python benchmarks/write_ceiling.py [FOLDER …] [--threads 1 2 4 8] [--chunks N] [--json]
 
-Threads write files of the size of a chunk (64 MiB of random float16), each from memory of its own. Ways:
+Threads write files of the size of a chunk (64 MiB of random float16), each from its own memory. Ways:
 
 buffered    write into the page cache, nothing synced: the kernel's copy
 synced      the same and fsync: what the disk takes
@@ -10,8 +10,7 @@ direct      O_DIRECT and fsync: past the page cache
 chunks      what an encode does: a checksum with each piece, fsync, rename, fsync of the folder
 
 Each is done twice: into new pages, and into warm ones, just after files of the same size were removed. The ways take
-turns. Run it on /dev/shm and on the disk: FOLDERs; the current one unless
-given.
+turns. Run it on /dev/shm and on the disk, given as FOLDERs; the default is the current folder.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ WAYS: dict[str, Callable[[Path, BLOCK], None]] = {
 
 
 def page_aligned() -> BLOCK:
-    """Random numbers in memory that begins with a page, as O_DIRECT needs it."""
+    """Random numbers in page-aligned memory, which O_DIRECT needs."""
     memory = mmap.mmap(-1, int(np.prod(SHAPE)) * 2)
     block: BLOCK = np.frombuffer(memory, np.float16).reshape(SHAPE)
     block[:] = np.random.default_rng(0).standard_normal(SHAPE, dtype=np.float32)
@@ -72,7 +71,7 @@ def page_aligned() -> BLOCK:
 
 
 def rate(way: Callable[[Path, BLOCK], None], folder: Path, blocks: list[BLOCK], chunks: int) -> float:
-    """Bytes a second of so many chunks by as many threads as there are blocks."""
+    """Bytes per second of writing ``chunks`` chunks with one thread per block."""
 
     def write(thread: int) -> None:
         for number in range(thread, chunks, len(blocks)):

@@ -1,21 +1,21 @@
-"""The studies of record: their runs, the records of these in docs/records, and the tables of the documents from them.
+"""Run the studies of record, keep their runs' records in docs/records, and write the documents' tables from them.
 
     python pipelines/evidence.py DATA WORK [STUDY ...] [--set KEY=VALUE] [--only SWEEP]
                                              run studies, keep records, write tables
     python pipelines/evidence.py --tables    write the tables anew from the records that are there
 
-Without names these are the studies that have a table. ``--set encoder=FOLDER`` names the folder of an encoder that a
-study takes from the hub, ``--only`` a sweep of one study, where the whole is too long for one go. DATA holds the data
-sets (pipelines/minilm/README.md#data), WORK/STUDY takes each study's stores and runs. A run that has a record counts
-as done, whichever study it is of. Killed and run again it goes on: records are kept every few minutes. A table stands
-in a document between two marks:
+Without names, the studies that have a table are run. ``--set encoder=FOLDER`` names the folder of an encoder that a
+study takes from the hub. ``--only`` names a sweep of one study, where the whole study takes too long for one go. DATA
+holds the data sets (pipelines/minilm/README.md#data), WORK/STUDY takes each study's stores and runs. A run that has a
+record counts as done, whichever study the record is of. The same command continues after a kill: records are kept every
+few minutes. A table stands in a document between two marks:
 
     <!-- records: STUDY COMPARISON [metric=NAME,NAME] [COLUMN=VALUE ...] [show=weights|lr] [notes=no] -->
     <!-- end -->
 
-It is the study's comparison over the records of docs/records/STUDY.jsonl; ``metric`` shows other scores, several side
-by side, ``COLUMN=VALUE`` the groups with this value alone, ``show=weights`` the mean weight of each layer,
-``show=lr`` the rate that was chosen, ``notes=no`` leaves out the notes. Below it stands where and when its runs were
+The table shows the study's comparison over the records of docs/records/STUDY.jsonl. ``metric`` shows other scores,
+several side by side; ``COLUMN=VALUE`` only the groups with this value; ``show=weights`` the mean weight of each layer;
+``show=lr`` the chosen rate; ``notes=no`` leaves out the notes. A line below the table says where and when its runs were
 trained.
 """
 
@@ -69,7 +69,7 @@ BUNDLED = "minilm"
 MARK = re.compile(r"(?m)^(<!-- records: (\S+) (\S+)((?: [a-z_]+=\S+)*) -->\n)(?:.*\n)*?(<!-- end -->)$")
 KEEP_SECONDS = 300.0
 THREADS = 1
-WIDTH = 138  # of a line of words
+WIDTH = 138  # characters in a line of text
 FAST = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")  # instructions that change speeds or bits
 QUIET = CliCommands(None, None, THREADS, "cpu", False, ())
 
@@ -107,14 +107,14 @@ def main() -> None:
 
 
 def marks() -> list[tuple[str, str]]:
-    """The study and the comparison of each table of the documents, those that wait for records included."""
+    """The study and the comparison of each table of the documents, including tables that wait for records."""
     texts = [path.read_text(encoding="utf-8") for path in DOCUMENTS]
     return [mark for text in texts for mark in re.findall(r"<!-- records[a-z-]*: (\S+) (\S+)", text)]
 
 
 def run_study(name: str, settings: Sequence[str], work: Path, sweeps: Sequence[str] = ()) -> int:
-    """Run one study, or these sweeps of it, and keep its records, also where it is stopped; its exit code."""
-    read_study(STUDIES[name], list(settings))  # a wrong --set is told once, before any work
+    """Run one study, or these sweeps of it, and keep its records, even if it is stopped; returns the exit code."""
+    read_study(STUDIES[name], list(settings))  # a wrong --set fails here, before any work
     files = sorted(RECORDS.glob("*.jsonl"), key=lambda path: (path.stem != name, path.stem))  # its own first
     command = [sys.executable, "-m", "fusionkit", "run", str(STUDIES[name])]
     command += [*(f"--set={setting}" for setting in settings), *(f"--only={sweep}" for sweep in sweeps)]
@@ -137,7 +137,7 @@ def run_study(name: str, settings: Sequence[str], work: Path, sweeps: Sequence[s
 
 @dataclass(frozen=True)
 class Kept:
-    """Records of one file by digest. Attributes: made: where and when each was trained; nothing where none tells."""
+    """Records of one file by digest. Attributes: made: where and when each was trained; empty where that is unknown."""
 
     records: Mapping[str, dict[str, Any]]
     made: Mapping[str, dict[str, Any]]
@@ -151,10 +151,10 @@ def kept_in(path: Path) -> Kept:
 
 
 def keep_records(name: str, settings: Sequence[str], work: Path) -> None:
-    """Put the runs of a study's folder into its file, beside those that stand there.
+    """Write the runs of a study's folder into its file of records, beside the records that are there.
 
-    A record that is there stays as it is. A sweep that is complete leaves out the runs that the study no longer asks
-    for; until then they stay.
+    A finished record that is there stays as it is, except that missing ``answers`` are added. Once a sweep is complete,
+    runs that the study no longer asks for are left out; until then they stay.
     """
     path = RECORDS / f"{name}.jsonl"
     own, now = kept_in(path), machine()
@@ -177,12 +177,12 @@ def keep_records(name: str, settings: Sequence[str], work: Path) -> None:
             elif TAKEN_FROM in there[digest]:
                 sources = [each for each in (own, *others) if digest in each.records]
                 if not sources:
-                    continue  # of a file that is gone
+                    continue  # its file of records is gone
                 record, made = sources[0].records[digest], sources[0].made[digest]
             else:
                 record, made = there[digest], now
             if "answers" not in record and digest in there and (answers := folder.answers(digest)):
-                # Of a record that stands in the file, too, where these are the answers that were scored.
+                # Also for a record that is in the file already, if these are the answers that were scored.
                 single = {str(record.get("evaluated") or record["data"]): record["scores"].get(TEST, {})}
                 scores = record.get("tests") or single
                 same = not any(answers[name].unlike(scores[name]) for name in answers if name in scores)
@@ -194,7 +194,7 @@ def keep_records(name: str, settings: Sequence[str], work: Path) -> None:
         numbered = [
             {
                 **{k: v for k, v in record.items() if k != "made"},
-                # Of an encoder in a folder its name: the folder is of this machine alone.
+                # Only the name of an encoder in a folder: the folder's path is valid on this machine alone.
                 "encoder": Path(record["encoder"]).name if Path(record["encoder"]).is_absolute() else record["encoder"],
                 **({"made": places.index(made)} if made else {}),
             }
@@ -208,7 +208,7 @@ def is_final(record: Mapping[str, Any] | None) -> bool:
 
 
 def wanted_runs(fitting: SweepFit) -> list[str] | None:
-    """The digests of a sweep's runs, in its order; None where its stores, or the runs it begins from, are not there."""
+    """The digests of a sweep's runs, in its order; None where its stores, or the runs it starts from, are missing."""
     try:
         return [spec.digest for spec in fitting.sweep.specs]
     except (FusionkitError, OSError):
@@ -224,7 +224,7 @@ def unique(values: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def machine() -> dict[str, Any]:
-    """What runs that are trained here and now were trained by."""
+    """The date, commit, torch version and hardware of runs that are trained here and now."""
     info = Path("/proc/cpuinfo")
     told = info.read_text(encoding="utf-8") if info.is_file() else ""
     model = re.search(r"model name\s*: (.*)", told)
@@ -253,7 +253,7 @@ def write_tables() -> None:
 
 
 def with_tables(text: str) -> str:
-    """A document with each of its tables as its records have it."""
+    """A document's text with each of its tables made anew from the records."""
 
     def written(mark: re.Match[str]) -> str:
         options = dict(option.split("=", 1) for option in mark[4].split())
@@ -263,7 +263,7 @@ def with_tables(text: str) -> str:
 
 
 def records_of(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The head and the records of a file, which is read once for all tables from it."""
+    """The head and the records of a file; it is read once for all of its tables."""
     return _read_once(path, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
@@ -273,7 +273,7 @@ def _read_once(path: Path, changed: int) -> tuple[dict[str, Any], list[dict[str,
 
 
 def made_of(study: str) -> str:
-    """By which file, where and when the runs of a study of record were trained, in a line."""
+    """A line that names a study's file and says where and when the study's runs were trained."""
     machines: dict[str, dict[str, list[str]]] = {}
     for each in records_of(RECORDS / f"{study}.jsonl")[0]["made"]:
         instructions = f" with {each['instructions'][-1]}" if each.get("instructions") else ""
@@ -284,13 +284,13 @@ def made_of(study: str) -> str:
         for on, when in machines.items()
     )
     written = yaml.safe_load(STUDIES[study].read_text(encoding="utf-8"))
-    # The title says which encoder: scores of one that the reader must bring are of its weights, 4-bit ones say.
+    # The title names the encoder. If it is not bundled, scores depend on its weights, which may be 4-bit ones.
     named = "" if written.get("encoder", BUNDLED) == BUNDLED else f" ({written['title']})"
     return f"*{'/'.join(STUDIES[study].parts[-3:])}{named}, trained on {told}*\n"
 
 
 def wrapped(lines: str) -> str:
-    """Lines of a table as they are, others wrapped."""
+    """The lines with all but those of tables wrapped."""
     return "".join(
         line if line.startswith("|") or not line.strip() else textwrap.fill(line.rstrip(), WIDTH) + "\n"
         for line in lines.splitlines(keepends=True)
@@ -327,7 +327,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     records = records_of(RECORDS / f"{study}.jsonl")[1]
     sweeps = {sweep: SweepRecords([r for r in records if r["sweep"] == sweep]) for sweep in comparison.sweeps}
     frame = frame_of(comparison, sweeps)
-    frame = frame[~are_floors(frame)]  # the documents' tables are of heads
+    frame = frame[~are_floors(frame)]  # the documents' tables show heads only
     if not show and not any(metrics):
         summary, notes = summary_of(comparison, frame, QUIET, answers_of(sweeps))
         return markdown(only(on_test(summary), choice), notes if told else (), comparison.across)
@@ -353,12 +353,12 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
 
 
 def on_test(summary: pd.DataFrame) -> pd.DataFrame:
-    """Without the column that says so where all scores are of test, as the documents say of their tables."""
+    """The summary; if all scores are of test, without the column that says so, as the documents say it already."""
     return summary.drop(columns=SCORED_ON) if (summary[SCORED_ON].dropna() == TEST).all() else summary
 
 
 def only(frame: pd.DataFrame, choice: Mapping[str, str]) -> pd.DataFrame:
-    """The rows with these values, without the columns that tell them."""
+    """The rows with these values, without the columns of the values."""
     for column, value in choice.items():
         if column not in frame:
             raise unknown_name("column of the table", column, frame.columns)
@@ -367,7 +367,7 @@ def only(frame: pd.DataFrame, choice: Mapping[str, str]) -> pd.DataFrame:
 
 
 def rates_table(frame: pd.DataFrame, by: Sequence[str], across: str) -> str:
-    """The rate of each group, the groups of ``across`` side by side."""
+    """A Markdown table of each group's rate, with the groups of ``across`` side by side."""
     down, columns = [name for name in by if name != across], frame[across].unique()
     lines: dict[tuple[str, ...], dict[Any, str]] = {}
     for _, row in frame.iterrows():
@@ -378,7 +378,7 @@ def rates_table(frame: pd.DataFrame, by: Sequence[str], across: str) -> str:
 
 
 def weights_table(frame: pd.DataFrame, by: Sequence[str], records: Mapping[str, dict[str, Any]]) -> str:
-    """The mean weight of each layer over the runs of each group that have one."""
+    """A Markdown table of the mean weight of each layer, over those runs of each group that have layer weights."""
     keys, lines, layers = [name for name in by if name in frame], {}, set[int]()
     for names, group in frame.groupby(keys, sort=False, dropna=False):
         found = [records[digest] for digest in group["digest"].unique() if records[digest].get("layer_weights")]

@@ -1,8 +1,8 @@
-"""Which tests are the gate's and which the soak's, and how two workers share them.
+"""The choice of tests for the gate and for the soak, and how two workers share them.
 
-The gate (``make test``) runs everything but what is marked ``soak``, a sample of each product that is marked
-``product``, and the same few examples of every property. The soak (``make soak``) runs, part by part, what the gate
-leaves out: the tests marked ``soak(PART)``, the whole products (``products``), and many random examples (``fuzz``).
+The gate (``make test``) runs all tests that are not marked ``soak``: of each product marked ``product`` a sample, and
+of every property the same few examples. The soak (``make soak``) runs, part by part, what the gate leaves out: the
+tests marked ``soak(PART)``, the whole products (``products``), and many random examples (``fuzz``).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parent.parent
 PARTS = ("kills", "slurm", "fuzz", "products")
-# Folders whose tests use one thing that is dear to start: all of one go to one worker. Other tests go by file.
+# Folders whose tests share something slow to start: one worker runs the whole folder. Other tests are shared by file.
 TOGETHER = ("slurm", "cluster", "objects", "report", "study")
-# What takes longest begins first, so that the workers end together.
+# The folders that take longest begin first, so that the workers end together.
 FIRST = ("slurm", "cluster", "objects", "study", "faults", "report", "fit", "cli")
 
-# Read when torch is imported: two workers whose threads wait for each other take several times as long.
+# torch reads it at import. Two workers with more threads wait for each other and take several times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A busy machine is no failure.
+# A test that is slow on a busy machine must not fail.
 PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("gate", derandomize=True, max_examples=50, **PATIENT)
 hypothesis.settings.register_profile("soak", max_examples=2000, **PATIENT)
@@ -75,10 +75,10 @@ def chosen(items: list[pytest.Item], part: str | None) -> set[pytest.Item]:
 
 
 def sample(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """Of each function's product few tests that have every value of every parameter, each value about as often.
+    """A few tests of each function's product that cover every value of every parameter, each about equally often.
 
-    The mark's argument, where there is one, is how many parameters' values are to meet each other: of ``product(2)``
-    every pair is kept.
+    The mark's argument is the size of the combinations to cover, by default 1: ``product(2)`` covers every pair of
+    values of two parameters.
     """
     functions: dict[str, list[Any]] = {}
     for item in items:
@@ -117,7 +117,7 @@ def group(test: str) -> str:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Note how a part of the soak went."""
+    """Write the result of a part of the soak into the file of ``--soak-log``."""
     config = session.config
     if config.option.soak_log is None or hasattr(config, "workerinput"):
         return
@@ -134,7 +134,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def commit() -> str:
-    """What was tested; other results beside it are no change."""
+    """The commit that was tested, and whether files other than the soak's results differ from it."""
     git = ["git", "-C", str(ROOT)]
     head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     changes = subprocess.run(
@@ -145,7 +145,7 @@ def commit() -> str:
 
 @pytest.fixture(scope="session")
 def tables() -> Any:
-    """``docs/tables.py``, which is no module of a package."""
+    """``docs/tables.py`` as a module; it is in no package."""
     spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
     assert spec is not None
     assert spec.loader is not None

@@ -40,7 +40,7 @@ Command = Callable[..., Result]
 
 
 def command(*args: object) -> Result:
-    """``fusionkit ARGS`` through its entry point; an exception that is not caught there reaches the test."""
+    """Run ``fusionkit ARGS`` through its entry point; an exception that is not caught there reaches the test."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["fusionkit", *map(str, args)])

@@ -1,4 +1,4 @@
-"""A cluster of two processes on this machine, the tiny encoder of the fault tests, certificates made for a day."""
+"""A cluster of two processes on this machine, the tiny encoder of the fault tests, certificates valid for a day."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fusionkit.cluster import Cluster, ClusterSettings, open_cluster
 
 
 def _load(path: Path) -> Any:
-    """A module beside the tests, which are no package."""
+    """Load a file among the tests as a module; the tests are no package."""
     spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}_for_clusters", path)
     assert spec is not None
     assert spec.loader is not None
@@ -47,7 +47,7 @@ def settings() -> ClusterSettings:
 
 @pytest.fixture(scope="session")
 def cluster(settings: ClusterSettings) -> Iterator[Cluster]:
-    """Two workers, for all tests; one that a test kills comes back."""
+    """Two workers for all tests; a worker that a test kills is replaced."""
     with open_cluster(settings) as opened:
         yield opened
 
@@ -57,7 +57,7 @@ Pids = Callable[[], list[int]]
 
 @pytest.fixture
 def pids(cluster: Cluster) -> Pids:
-    """The processes of the workers."""
+    """A function that gives the process ids of the workers."""
 
     def ask() -> list[int]:
         cluster.client.wait_for_workers(2, timeout=120)
@@ -68,7 +68,7 @@ def pids(cluster: Cluster) -> Pids:
 
 @pytest.fixture(scope="session")
 def until() -> Callable[[Callable[[], Any]], Any]:
-    """Wait for something, and what it is."""
+    """A function that waits until another returns a true value, and returns that value."""
 
     def wait(happened: Callable[[], Any]) -> Any:
         deadline = time.monotonic() + 180
@@ -82,7 +82,7 @@ def until() -> Callable[[Callable[[], Any]], Any]:
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An authority, and a certificate of this machine that it signed, as the settings name them."""
+    """Files of an authority's certificate, and of a certificate it signed for this machine with its key, by setting."""
     folder = tmp_path_factory.mktemp("tls")
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fusionkit test")])
     authority, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())

@@ -1,4 +1,4 @@
-"""A tiny random BERT whose sub-tokens can be told by hand, sources in memory, and encoding of them."""
+"""A tiny random BERT whose sub-tokens can be derived by hand, sources in memory, and encoding of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fusionkit.specs import EncodeSpec
 from fusionkit.store import layout
 
 hf: Any = transformers
-# One piece a letter: a word of n letters has n sub-tokens.
+# One piece per letter: a word of n letters has n sub-tokens.
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *string.ascii_lowercase]
 VOCABULARY += [f"##{letter}" for letter in string.ascii_lowercase]
 
@@ -60,7 +60,7 @@ def minilm() -> Encoder:
 
 @pytest.fixture(scope="session")
 def source() -> Source:
-    """45 examples of 1 to 12 words of 1 to 4 letters, with a tag a word; 15 more for validation."""
+    """45 examples of 1 to 12 words of 1 to 4 letters, with one tag per word; 15 more for validation."""
     rng = np.random.default_rng(0)
 
     def examples(count: int) -> pa.Table:
@@ -76,7 +76,7 @@ def source() -> Source:
 
 @pytest.fixture(scope="session")
 def pairs() -> Source:
-    """Texts that come again: on the other side, in other examples, in the other split, in capitals, with themselves."""
+    """Texts that repeat: on a pair's other side, in other examples or the other split, in capitals, with themselves."""
     rng = np.random.default_rng(3)
     texts = [
         " ".join("".join(rng.choice(list("abcdefgh"), rng.integers(1, 5))) for _ in range(rng.integers(1, 10)))
@@ -96,7 +96,7 @@ SMALL_CHUNK_BYTES = 40 * 4 * 16 * 2
 
 @pytest.fixture
 def encoded(encoder: Encoder) -> Encoding:
-    """``encode`` with the tiny encoder and guessed columns; keywords of the spec and of ``encode`` mix."""
+    """``encode`` with the tiny encoder and guessed columns; takes keywords of the spec and of ``encode``."""
 
     def run(source: Source, out: Path, **how: Any) -> EncodeReport:
         given = {
@@ -132,7 +132,7 @@ def content() -> Callable[[Path], dict[str, bytes]]:
 
 @pytest.fixture
 def assert_same(content: Callable[[Path], dict[str, bytes]]) -> Callable[[Path, Path], None]:
-    """Two stores hold the same bytes, and say so: but for when and how fast they were made."""
+    """Asserts that two stores have the same data, byte for byte, and the same manifests but for ``provenance``."""
 
     def compare(one: Path, other: Path) -> None:
         assert content(one) == content(other)
@@ -146,7 +146,7 @@ def assert_same(content: Callable[[Path], dict[str, bytes]]) -> Callable[[Path, 
 
 @pytest.fixture(scope="session")
 def whole(source: Source, encoder: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source encoded in one go, into several parts a split; not to be changed."""
+    """The source encoded in one go, into several parts per split; tests must not change it."""
     out = tmp_path_factory.mktemp("stores") / "whole"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "CHUNK_BYTES", SMALL_CHUNK_BYTES)
@@ -158,7 +158,7 @@ def whole(source: Source, encoder: Encoder, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="session")
 def alone() -> Callable[..., tuple[NDArray[np.float32], list[int | None]]]:
-    """``transformers`` run on one example by itself, nothing of fusionkit: states and each sub-token's word."""
+    """States and each sub-token's word of one example, by ``transformers`` without fusionkit."""
     loaded: dict[str, tuple[Any, Any]] = {}
 
     def run(place: str, text: str | list[str], pair: str | None = None, limit: int = 512) -> Any:
@@ -182,11 +182,11 @@ def alone() -> Callable[..., tuple[NDArray[np.float32], list[int | None]]]:
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decoded chunks stay among the tests' files."""
+    """Cache decoded chunks among the tests' files."""
     monkeypatch.setenv("FUSIONKIT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ``HF_HUB_OFFLINE=1`` would set it, which the library reads when it is imported."""
+    """Set what ``HF_HUB_OFFLINE=1`` sets; the library reads the variable only when it is imported."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)

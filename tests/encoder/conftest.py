@@ -1,6 +1,6 @@
 """Tiny random encoders of many architectures, saved as ``save_pretrained`` writes them.
 
-Each keeps the model and the tokenizer that were saved, so a test can compute what must come back
+Each keeps the model and the tokenizer that were saved, so a test can compute the expected result
 without loading anything.
 """
 
@@ -18,7 +18,7 @@ import torch
 import transformers
 from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 
-# Its classes are typed by what a checkpoint may hold, not by what a test gives.
+# Any: its types describe what a checkpoint may hold, not what a test passes.
 hf: Any = transformers
 CORPUS = [
     "the quick brown foxes are jumping over a lazy dog",
@@ -196,5 +196,5 @@ def architectures() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ``HF_HUB_OFFLINE=1`` would set it, which the library reads when it is imported."""
+    """Set what ``HF_HUB_OFFLINE=1`` sets; the library reads the variable only when it is imported."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)

@@ -22,7 +22,7 @@ from fusionkit.store import Store, open_store
 
 @pytest.fixture(scope="session")
 def store_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Store]:
-    """40 sentences of ten intents, and 30 as test, under one kind of rows; encoded once."""
+    """40 sentences of ten intents, and 30 as test, with one kind of rows; encoded once per kind."""
     made: dict[str, Store] = {}
     source = tmp_path_factory.mktemp("source") / "desk"
     source.mkdir()
@@ -46,9 +46,9 @@ Toy = tuple[Ragged, NDArray[np.str_], list[list[str]]]
 
 @pytest.fixture
 def toy() -> Toy:
-    """60 examples of 1 to 5 rows, 3 layers, 6 wide, a label each and a tag a row; row 4 has no state.
+    """60 examples of 1 to 5 rows, 3 layers, 6 wide, with one label per example and one tag per row; row 4 has no state.
 
-    The label is the sign of one number of layer 1 of the first row, the tag of each row's own.
+    A row's tag is the sign of one number of its layer 1; an example's label is the tag of its first row.
     """
     rng = np.random.default_rng(0)
     offsets = offsets_of(rng.integers(1, 6, 60))
@@ -63,5 +63,5 @@ def toy() -> Toy:
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    """Sums in one order, whatever the machine."""
+    """Use one thread, so that sums have the same order on every machine."""
     torch.set_num_threads(1)

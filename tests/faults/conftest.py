@@ -23,7 +23,7 @@ from fusionkit.store import layout
 
 hf: Any = transformers
 LAYERS, HIDDEN = 3, 16
-# Stores that the same source is encoded into.
+# The kinds of stores that the same source is encoded into.
 KINDS: dict[str, dict[str, Any]] = {
     "float16": {},
     "int8": {"dtype": "int8"},
@@ -78,7 +78,7 @@ def source(place: Path) -> Source:
 
 @pytest.fixture(scope="session")
 def chunk_bytes() -> int:
-    """About 16 rows of float16 a part."""
+    """The bytes of 16 rows in float16, about one part."""
     return 16 * LAYERS * HIDDEN * 2
 
 
@@ -87,7 +87,7 @@ Encoding = Callable[..., EncodeReport]
 
 @pytest.fixture(scope="session")
 def encoded(source: Source, encoder: Encoder, chunk_bytes: int) -> Encoding:
-    """``encode`` of the source into a place, in many parts; the kind of store, and keywords of ``encode``."""
+    """``encode`` of the source into a place, in many parts; takes the kind of store and keywords of ``encode``."""
 
     def run(out: Path, kind: str = "float16", **how: Any) -> EncodeReport:
         with pytest.MonkeyPatch.context() as patch:
@@ -99,13 +99,13 @@ def encoded(source: Source, encoder: Encoder, chunk_bytes: int) -> Encoding:
 
 @pytest.fixture(scope="session")
 def kinds() -> dict[str, dict[str, Any]]:
-    """What each kind of store asks of an encode's spec."""
+    """The fields of an encode's spec for each kind of store."""
     return KINDS
 
 
 @pytest.fixture(scope="session")
 def whole_of(encoded: Encoding, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The undisturbed store of a kind; not to be changed."""
+    """The undisturbed store of a kind; tests must not change it."""
     folder = tmp_path_factory.mktemp("stores")
 
     def find(kind: str) -> Path:
@@ -125,13 +125,13 @@ def whole_of(encoded: Encoding, tmp_path_factory: pytest.TempPathFactory) -> Cal
 
 @pytest.fixture(scope="session")
 def whole(whole_of: Callable[[str], Path]) -> Path:
-    """The undisturbed store; not to be changed."""
+    """The undisturbed store in float16; tests must not change it."""
     return whole_of("float16")
 
 
 @pytest.fixture(scope="session")
 def content() -> Callable[[Path], dict[str, Any]]:
-    """Every file of a store by its path inside; times are left out of the manifest and the parts' records."""
+    """Every file of a store by its path inside; the manifest and the parts' records without times and machines."""
 
     def read(store: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -150,7 +150,7 @@ def content() -> Callable[[Path], dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def assert_same(whole_of: Callable[[str], Path], content: Callable[[Path], dict[str, Any]]) -> Callable[..., None]:
-    """A store is the undisturbed one of its kind, file by file, and nothing is left over beside it."""
+    """Asserts that a store equals the undisturbed one of its kind, file by file, with nothing left over beside it."""
     known: dict[str, dict[str, Any]] = {}
 
     def compare(store: Path, kind: str = "float16") -> None:
@@ -165,6 +165,6 @@ def assert_same(whole_of: Callable[[str], Path], content: Callable[[Path], dict[
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decoded chunks are not kept: what one test has read hides no damage from another."""
+    """Do not cache decoded chunks: those that one test has read would hide damage from another."""
     monkeypatch.setenv("FUSIONKIT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.setenv("FUSIONKIT_CACHE", "0")

@@ -94,7 +94,7 @@ def make_store(minilm: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Cal
 
 @pytest.fixture(scope="session")
 def corpus_store(make_store: Callable[..., Store]) -> Callable[[str], Store]:
-    """The corpus under one kind of rows, encoded once."""
+    """The corpus with one kind of rows, encoded once per kind."""
     made: dict[str, Store] = {}
 
     def get(rows: str) -> Store:
@@ -120,11 +120,11 @@ def stored() -> Callable[[Store, str], NDArray[np.float32]]:
 
 @dataclass
 class Watch(FitProgress):
-    """Who watches a sweep: everything that was said to it."""
+    """Keeps everything that a sweep reports."""
 
     begun: list[tuple[int, int]] = field(default_factory=list)
     epochs: int = 0
-    foretold: float = 0.0  # work, of all that was begun
+    foretold: float = 0.0  # the work of all runs that began
     done: float = 0.0
     ended: list[dict[str, Any]] = field(default_factory=list)
     others: list[dict[str, Any]] = field(default_factory=list)
@@ -153,13 +153,13 @@ class Watch(FitProgress):
 
 @pytest.fixture(scope="session")
 def sweeping() -> Any:
-    """``sweeping.py`` beside this file: sweeps in processes of their own."""
+    """``sweeping.py`` beside this file, which runs sweeps in processes of their own."""
     return importlib.import_module("sweeping")
 
 
 @pytest.fixture
 def watch() -> Watch:
-    """A new one."""
+    """A new receiver of progress."""
     return Watch()
 
 
@@ -169,7 +169,7 @@ HIDDEN, LAYERS = 6, 3
 def _toy_split(
     folder: Path, split: str, examples: int, words: bool, learnable: bool, gap: float, height: int | None, seed: int
 ) -> TaskSplit:
-    """Standard normal states; the class is the sign of one number of layer 1, or a coin's."""
+    """Standard normal states; the class is the sign of one number of layer 1, or random if not ``learnable``."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 6, examples) if words else np.ones(examples, dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -197,7 +197,7 @@ def _toy_split(
 
 @pytest.fixture
 def toy(tmp_path: Path) -> Callable[..., TaskData]:
-    """Two classes over chosen states in real chunks (of ``height`` rows), three layers six wide."""
+    """Two classes over random states in real chunks of ``height`` rows, with three layers, six wide."""
 
     def make(
         *,
@@ -220,5 +220,5 @@ def toy(tmp_path: Path) -> Callable[..., TaskData]:
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    """Sums in one order, whatever the machine."""
+    """Use one thread, so that sums have the same order on every machine."""
     torch.set_num_threads(1)

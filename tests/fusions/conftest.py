@@ -1,4 +1,4 @@
-"""Every fusion and its options, each with its formula written again in NumPy, its size and what it promises."""
+"""Every fusion and its options with its formula in NumPy, its number of parameters and the claims about it."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def depth_lstm(z: Array, w: Weights) -> Array:
 
 
 def transformer_layer(x: Array, w: Weights, name: str) -> Array:
-    """One head over one example, ``[rows, width]``."""
+    """A Transformer layer with one attention head, over one example, ``[rows, width]``."""
     q, k, v = (affine(x, w, f"{name}.{part}") for part in ("query", "key", "value"))
     attended = softmax(q @ k.T / math.sqrt(x.shape[-1])) @ v
     a = layer_norm(x + affine(attended, w, f"{name}.out"), w, f"{name}.attention_norm", 1e-12)
@@ -172,7 +172,7 @@ def flat_weights(z: Array, w: Weights) -> Array:
 
 
 def narrow_layer_count(width: int) -> int:
-    """Four square maps and two of 4 × width, their biases, two norms."""
+    """Parameters of a Transformer layer: four square maps and two of 4 × width, their biases, two norms."""
     return 4 * (width**2 + width) + (width * 4 * width + 4 * width) + (4 * width * width + width) + 2 * 2 * width
 
 
@@ -189,11 +189,11 @@ def flat_count(layers: int, hidden: int, r: int) -> int:
 
 @dataclass(frozen=True)
 class Case:
-    """One spelling of a fusion.
+    """A fusion with options, as the command line names it.
 
     Attributes:
-        kept: what the contract compares: formula, size, layer weights. reads: the encoder's layers it reads unless told
-            otherwise, of one whose last layer is 6. temperature: what its scores are divided by.
+        kept: what the contract compares: formula, number of parameters, layer weights. reads: the layers that it reads
+            by default, of an encoder whose last layer is 6. temperature: what its scores are divided by.
         mean: True where fresh weights give the mean of the layers. drawn: True where a seed decides fresh weights.
         whole: True where a row's output depends on its neighbours.
     """
@@ -233,7 +233,7 @@ def mix(
     weights: Callable[[Array, Weights], Array],
     **fields: Any,
 ) -> Case:
-    """A fusion that is its layer weights over the layers themselves, and starts as their mean."""
+    """The case of a fusion that is a weighted sum of the layers and starts as their mean."""
     return case_of(name, reads, parameters, lambda z, w: mixed(weights(z, w), z), weights, mean=True, **fields)
 
 
@@ -360,11 +360,11 @@ CASES = [
 
 @pytest.fixture(scope="session")
 def cases() -> list[Case]:
-    """All of them."""
+    """All cases."""
     return CASES
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> Any:
-    """Each of them."""
+    """Each case."""
     return request.param

@@ -1,4 +1,4 @@
-"""Every head with its formula written again in NumPy, its size and what it promises."""
+"""Every head with its formula written again in NumPy, its number of parameters and the claims about it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def affine(x: Array, w: Weights, name: str) -> Array:
 
 
 def softmax(scores: Array) -> Array:
-    """Over the last axis; a softmax over nothing is nothing."""
+    """Softmax over the last axis; empty scores stay empty."""
     powers = np.exp(scores - scores.max(-1, keepdims=True)) if scores.size else scores
     return np.asarray(powers / powers.sum(-1, keepdims=True))
 
@@ -55,7 +55,7 @@ def bilstm(x: Array, w: Weights, name: str, layers: int = 1) -> Array:
 
 
 def attended(x: Array, y: Array) -> Array:
-    """What each row of x takes from the rows of y; nothing, where there are none."""
+    """Attention of each row of x over the rows of y; zeros where y has no rows."""
     return np.asarray(softmax(x @ y.T) @ y) if len(y) else np.zeros_like(x)
 
 
@@ -143,12 +143,12 @@ def best_class(scores: Array, offsets: Ints, w: Weights) -> list[int]:
 
 
 def layers_count(*widths: int) -> int:
-    """Affine maps from each width to the next."""
+    """Parameters of affine maps from each width to the next."""
     return sum(a * b + b for a, b in itertools.pairwise(widths))
 
 
 def lstm_count(width: int, hidden: int) -> int:
-    """Two directions of four gates, each with two maps and two biases."""
+    """Parameters of two directions of four gates, each with two maps and two biases."""
     return 2 * 4 * (width * hidden + hidden * hidden + 2 * hidden)
 
 
@@ -204,11 +204,11 @@ CASES = [
 
 @pytest.fixture(scope="session")
 def cases() -> list[HeadCase]:
-    """All of them."""
+    """All cases."""
     return CASES
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> Any:
-    """Each of them."""
+    """Each case."""
     return request.param

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fusionkit.bundled import minilm_folder
 
-# Its classes are typed by what a checkpoint may hold, not by what a test gives.
+# Any: its types describe what a checkpoint may hold, not what a test passes.
 hf: Any = transformers
 BATCH, LENGTH, LAYERS, HIDDEN, VOCABULARY = 3, 7, 3, 16, 60
 SMALL: dict[str, Any] = {
@@ -41,7 +41,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "albert": lambda: hf.AlbertModel(hf.AlbertConfig(**SMALL, embedding_size=8)),
     "minilm": lambda: hf.AutoModel.from_pretrained(minilm_folder()),
 }
-TYPED = ("bert", "minilm", "albert")  # token types change what they give
+TYPED = ("bert", "minilm", "albert")  # their outputs depend on token types
 # Every method once, then each of its options.
 METHODS = (
     "frozen", "full", "top:2", "bitfit", "houlsby:4", "lora:2", "ia3", "prompt:3", "prefix:3", "diff-prune:target=0.02",
@@ -54,7 +54,7 @@ OPTIONS = (
 )  # fmt: skip
 ONE, NO_BIAS, OWN_ATTENTION = "one layer that runs", "no bias", "0 of them"
 BIASES = ("bitfit", "bitfit:embeddings=yes", "bitfit:layers=-1:")
-# What an encoder cannot take, with words of the reason.
+# Methods that an encoder cannot take, with words of the reason.
 REFUSED = {
     **{("albert", name): ONE for name in (*METHODS, *OPTIONS) if name.startswith("top") or "layers=" in name},
     ("albert", "prefix:3"): "1 of them",
@@ -68,7 +68,7 @@ def _made(kind: str) -> Any:
     torch.manual_seed(0)
     model = MAKERS[kind]()
     with torch.no_grad():
-        for parameter in model.parameters():  # biases and norms start at one value each, which would hide mistakes
+        for parameter in model.parameters():  # biases and norms start constant, which would hide mistakes
             parameter += 0.02 * torch.randn_like(parameter)
     return model.eval().requires_grad_(False)
 
@@ -79,7 +79,7 @@ def encoder() -> Callable[[str], Any]:
 
     def make(kind: str) -> Any:
         made = copy.deepcopy(_made(kind))
-        torch.manual_seed(5)  # of the parts that a method adds
+        torch.manual_seed(5)  # for the parts that a method adds
         return made
 
     return make
@@ -104,7 +104,7 @@ def batch() -> Callable[..., dict[str, Tensor]]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every possible pair of an architecture and a method; those refused by themselves."""
+    """Give tests every accepted pair of architecture and method, or, in ``refused``, the others with their reasons."""
     if {"kind", "name"} <= set(metafunc.fixturenames):
         pairs = [pair for pair in itertools.product(MAKERS, (*METHODS, *OPTIONS)) if pair not in REFUSED]
         metafunc.parametrize(("kind", "name"), [pytest.param(*pair, marks=pytest.mark.product) for pair in pairs])

@@ -31,7 +31,7 @@ PIECES = [*string.ascii_lowercase, *(f"##{letter}" for letter in string.ascii_lo
 
 
 def bert_tokenizer() -> Any:
-    """One piece a letter; what is no letter is unknown."""
+    """One piece per letter; other characters are unknown."""
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]
     raw = tokenizers.Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
     raw.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -41,7 +41,7 @@ def bert_tokenizer() -> Any:
 
 
 def roberta_tokenizer() -> Any:
-    """One piece a byte, no merges."""
+    """One piece per byte, no merges."""
     names = ["<s>", "<pad>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "<mask>"]
     raw = tokenizers.Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, []))
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -50,7 +50,7 @@ def roberta_tokenizer() -> Any:
 
 
 def saved(place: Path, model: Any, tokenizer: Any) -> Path:
-    """A checkpoint whose weights, biases too, are large enough to tell one formula from another."""
+    """Save a checkpoint whose weights and biases are so large that different formulas give different results."""
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "norm" in name.lower() and name.endswith("weight"):
@@ -100,7 +100,10 @@ def encoder(checkpoint: Callable[[str], Path]) -> Callable[[str], Encoder]:
 
 @pytest.fixture(scope="session")
 def source() -> Source:
-    """60 texts of 1 to 12 words, some twice, some with a word no vocabulary knows; 25 for validation and for test."""
+    """Texts of 1 to 12 words, some with a word of characters other than a to z.
+
+    Train has 60 texts, 8 of them twice, and 2 more texts of one letter; validation and test have 25 texts each.
+    """
     rng = np.random.default_rng(0)
 
     def texts(count: int) -> list[str]:
@@ -117,7 +120,7 @@ Encoding = Callable[..., EncodeReport]
 
 @pytest.fixture(scope="session")
 def encoded(encoder: Callable[[str], Encoder]) -> Encoding:
-    """``encode --task mlm``; keywords of the spec and of ``encode`` mix."""
+    """``encode --task mlm``; takes keywords of the spec and of ``encode``."""
 
     def run(source: Source, out: Path, kind: str = "bert", **how: Any) -> EncodeReport:
         given = {name: how.pop(name) for name in ("overwrite", "stop", "progress") if name in how}
@@ -129,7 +132,7 @@ def encoded(encoder: Callable[[str], Encoder]) -> Encoding:
 
 @pytest.fixture(scope="session")
 def store(source: Source, encoded: Encoding, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Store]:
-    """The source through ``bert`` or ``roberta``, several parts a split; not to be changed."""
+    """The source encoded by ``bert`` or ``roberta``, in several parts per split; tests must not change it."""
     made: dict[str, Store] = {}
 
     def get(kind: str) -> Store:
@@ -146,7 +149,7 @@ def store(source: Source, encoded: Encoding, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="session")
 def sequences() -> Callable[[Store, str], list[tuple[NDArray[np.int64], NDArray[np.int64]]]]:
-    """Of each example the sub-tokens the encoder saw and its labels, read by Zarr alone."""
+    """For each example the sub-tokens that the encoder saw and their labels, read by Zarr alone."""
     import zarr
 
     def read(store: Store, split: str) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
@@ -159,7 +162,7 @@ def sequences() -> Callable[[Store, str], list[tuple[NDArray[np.int64], NDArray[
 
 
 class Watch(FitProgress):
-    """Counts epochs; every run must end well."""
+    """Counts the epochs that are left, and asserts that every run finishes in this process."""
 
     def begin(self, runs: int, epochs: int, work: Any) -> None:
         self.left = epochs
@@ -176,17 +179,17 @@ class Watch(FitProgress):
 
 @pytest.fixture
 def watch() -> Watch:
-    """A new one."""
+    """A new receiver of progress."""
     return Watch()
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    """Sums in one order, whatever the machine."""
+    """Use one thread, so that sums have the same order on every machine."""
     torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ``HF_HUB_OFFLINE=1`` would set it, which the library reads when it is imported."""
+    """Set what ``HF_HUB_OFFLINE=1`` sets; the library reads the variable only when it is imported."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)

@@ -1,7 +1,7 @@
 """A real S3 server on loopback, buckets on it, and the tiny encoder of the fault tests.
 
-An object is a file below the bucket's folder, so a store there is compared like a local one. What tests change, they
-change through the server, which remembers its folders for a while.
+An object is a file below the bucket's folder, so a store there is compared like a local one. Tests change
+objects only through the server, because it caches its folders for a while.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fusionkit.store import layout
 
 
 def _load(path: Path) -> Any:
-    """A module beside the tests, which are no package."""
+    """Load a file among the tests as a module; the tests are no package."""
     spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -52,7 +52,7 @@ model, encoder, source, content = _faults.model, _faults.encoder, _faults.source
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_write_at_a_time() -> Iterator[None]:
-    """rclone's server, asked to write several objects of one folder at once, now and then never answers one of them."""
+    """Write one object at a time: of several at once to one folder, rclone's server sometimes never answers one."""
     several = AsyncFileSystem._put
     AsyncFileSystem._put = partialmethod(several, batch_size=1)
     with pytest.MonkeyPatch.context() as patch:
@@ -63,7 +63,7 @@ def _one_write_at_a_time() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source's folder: 36 and 8 examples of 1 to 11 words, those of 4 letters with a tag of their own."""
+    """The source's folder: 36 and 8 examples of 1 to 11 words; words of 4 letters have a tag of their own."""
     folder = tmp_path_factory.mktemp("source") / "letters"
     folder.mkdir()
     rng = np.random.default_rng(0)
@@ -79,7 +79,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Bucket:
-    """An empty bucket of one's own.
+    """An empty bucket that only one test uses.
 
     Attributes:
         folder: where the server keeps its objects.
@@ -99,7 +99,7 @@ class Bucket:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One for all tests: a process keeps the first environment that its S3 clients saw."""
+    """One server for all tests, since a process keeps the first environment that its S3 clients saw."""
     with serve(tmp_path_factory.mktemp("buckets")) as running, pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
             patch.delenv(name, raising=False)
@@ -110,10 +110,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Doomed:
-    """A server of one's own.
+    """A server that only one test uses.
 
     Attributes:
-        out: a finished store on it. begun: a place for another. stop: ends it.
+        out: a finished store on the server. begun: a place for another store. stop: ends the server.
     """
 
     out: UPath
@@ -123,14 +123,14 @@ class Doomed:
 
 @pytest.fixture
 def between(server: Any) -> Iterator[Any]:
-    """What passes this process's requests on to the server, and can be told to fail."""
+    """A proxy that passes this process's requests on to the server and can be told to fail."""
     with proxy(int(server.environment["AWS_ENDPOINT_URL"].rpartition(":")[2])) as running:
         yield running
 
 
 @pytest.fixture
 def doomed(tmp_path: Path, local: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Doomed]:
-    """It is told of by options, so that this process's other S3 clients stay as they are; nothing is tried twice."""
+    """A server given by options, so that this process's other S3 clients stay as they are; nothing is retried."""
     (tmp_path / "buckets" / "bucket").mkdir(parents=True)
     with ExitStack() as stack:
         environment = stack.enter_context(serve(tmp_path / "buckets")).environment
@@ -157,7 +157,7 @@ def bucket(server: Any) -> Bucket:
 
 @pytest.fixture
 def copied(bucket: Bucket) -> Callable[..., UPath]:
-    """A local store's copy in the bucket."""
+    """A function that copies a local store into the bucket."""
 
     def copy(store: Path, name: str = "s") -> UPath:
         return put(store, bucket / name)
@@ -181,7 +181,7 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended and what it printed; a code below 0 is a signal, a stopped child has its id there."""
+    """How a command ended and what it printed; a code below 0 is a signal, a stopped child's code is its process id."""
 
     code: int
     out: str
@@ -195,7 +195,7 @@ Command = Callable[..., Ended]
 def fusionkit(
     model: Path, server: Any, chunk_bytes: int, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Command]:
-    """``fusionkit ARGS`` in a process of its own, in small parts; ends early as ``tests/objects/forks.py`` tells."""
+    """``fusionkit ARGS`` in a process of its own, in small parts; it can end early as in ``tests/objects/forks.py``."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, str(Path(__file__).with_name("forks.py")), str(model)]
     pipe = subprocess.PIPE
@@ -238,7 +238,7 @@ def fusionkit(
 
 @pytest.fixture(scope="session")
 def chunk_bytes() -> int:
-    """Of 24 rows of float16: 10 and 2 parts."""
+    """The bytes of 24 rows in float16, which give 10 and 2 parts."""
     return 24 * 3 * 16 * 2
 
 
@@ -247,7 +247,7 @@ Encoding = Callable[..., EncodeReport]
 
 @pytest.fixture(scope="session")
 def encoded(source: Source, encoder: Encoder, chunk_bytes: int) -> Encoding:
-    """``encode`` of the source into a place, in many parts; keywords of the spec and of ``encode`` mix."""
+    """``encode`` of the source into a place, in many parts; takes keywords of the spec and of ``encode``."""
 
     def run(out: Place, **how: Any) -> EncodeReport:
         given = {name: how.pop(name) for name in ("overwrite", "progress", "stop", "run_parts") if name in how}
@@ -260,7 +260,7 @@ def encoded(source: Source, encoder: Encoder, chunk_bytes: int) -> Encoding:
 
 @pytest.fixture(scope="session")
 def local(encoded: Encoding, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The undisturbed store on the local disk, for each spec made once; not to be changed."""
+    """The undisturbed store on the local disk, made once per spec; tests must not change it."""
     made: dict[str, Path] = {}
 
     def store(**spec: Any) -> Path:
@@ -275,7 +275,7 @@ def local(encoded: Encoding, tmp_path_factory: pytest.TempPathFactory) -> Callab
 
 @pytest.fixture(scope="session")
 def assert_same(local: Callable[..., Path], content: Callable[[Path], dict[str, Any]]) -> Callable[..., None]:
-    """A bucket's store is the undisturbed local one, object for object, and nothing is left over beside it."""
+    """Asserts that a bucket's store equals the undisturbed local one, object by object, with nothing beside it."""
 
     def compare(store: Path, **spec: Any) -> None:
         found, expected = content(store), content(local(**spec))
@@ -287,14 +287,14 @@ def assert_same(local: Callable[..., Path], content: Callable[[Path], dict[str, 
 
 
 class Requests(list[tuple[str, str]]):
-    """What was sent: each operation with the key or keys it is about; and how many were under way at once."""
+    """Requests that were sent: each operation with its key or keys. ``peak``: the most that were in flight at once."""
 
     flying = peak = 0
 
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
-    """Every request that goes out from here on."""
+    """Every request that is sent from here on."""
     sent = Requests()
     client: Any = importlib.import_module("aiobotocore.client").AioBaseClient
     really = client._make_api_call

@@ -30,7 +30,7 @@ MAX_LENGTH = 24
 
 @pytest.fixture(scope="session")
 def save_bert(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Saves a BERT of 3 layers, 16 wide, of this seed."""
+    """Saves a BERT of 3 layers, 16 wide, with random weights of this seed."""
 
     def save(seed: int) -> Path:
         pieces = models.WordPiece({piece: i for i, piece in enumerate(VOCABULARY)}, unk_token="[UNK]")
@@ -85,7 +85,7 @@ def source() -> Source:
 
 @pytest.fixture(scope="session")
 def make_store(source: Source, encoder: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Store]:
-    """``make_store("tokens", "float32")``: the source as words, else by the columns named."""
+    """Encodes the source: ``make_store("tokens", "float32")`` its words, or with ``roles`` the columns named there."""
     made: dict[tuple[Any, ...], Store] = {}
 
     def make(rows: str, dtype: str = "float32", encoder: Encoder = encoder, **roles: str) -> Store:
@@ -104,7 +104,7 @@ def make_store(source: Source, encoder: Encoder, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(scope="session")
 def fit_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Trains runs over a store and gives their folder: ``fit_run(store, task="tagging", fusions=["linear"])``."""
+    """Trains runs over a store and returns their folder: ``fit_run(store, task="tagging", fusions=["linear"])``."""
 
     def run(store: Store, runs: Path | None = None, **choices: Any) -> Path:
         folder = runs or tmp_path_factory.mktemp("runs")
@@ -117,5 +117,5 @@ def fit_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    """Sums in one order, whatever the machine."""
+    """Use one thread, so that sums have the same order on every machine."""
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Runs over a few sentences of the corpus, two of them hostile; their page; and one browser for all tests of it."""
+"""Runs over a few sentences of the corpus and two hostile ones, the page of the runs, and a browser to open it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Made:
     """A store, its runs and the page of them.
 
     Attributes:
-        told: what ``report --json`` printed. script: what one of the sentences holds.
+        told: what ``report --json`` printed. script: the script in one of the sentences.
     """
 
     store: Path
@@ -50,7 +50,7 @@ class Made:
 
 
 def command(*args: object) -> str:
-    """``fusionkit ARGS`` in this process; standard output. It must end well."""
+    """Run ``fusionkit ARGS`` in this process, assert that it exits with 0, and return its standard output."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["fusionkit", *map(str, args)])
@@ -63,13 +63,13 @@ def command(*args: object) -> str:
 
 @pytest.fixture(scope="session", name="command")
 def command_fixture() -> Callable[..., str]:
-    """The same for tests."""
+    """The function ``command``."""
     return command
 
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Slots by six fusions and two seeds, by three of them also of a small draw; intents by two fusions."""
+    """Runs of slots by six fusions, three of them also with 2 shots, and of intents by two fusions; two seeds each."""
     folder = tmp_path_factory.mktemp("a report")
     source = folder / "desk-de"
     source.mkdir()
@@ -93,18 +93,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="session")
 def study(made: Made) -> ReportData:
-    """The same runs as the figures see them."""
+    """The data of these runs from which the figures are made."""
     return read_report_data([made.runs])
 
 
 @pytest.fixture(scope="session")
 def predictions(study: ReportData) -> AllPredictions:
-    """What can be looked into."""
+    """The predictions that the page can show."""
     return AllPredictions(study)
 
 
 def chromium() -> str | None:
-    """The Chromium of this machine, installed where that is needed and possible; None where there is none."""
+    """The path of this machine's Chromium, which is installed if needed and possible; None where there is none."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None and os.geteuid() == 0 and shutil.which("apt-get") is not None:
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -129,7 +129,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any, made: Made) -> Iterator[Callable[..., Any]]:
-    """Opens a page, all charts drawn; afterwards nothing may have been said in its console or asked for."""
+    """Opens a page and waits for its charts; at the end, asserts an empty console and no requests but for the page."""
     contexts, said, asked, opened_pages = [], [], [], set()
 
     def opened(wait: bool = True, place: Path = made.page, **options: Any) -> Any:

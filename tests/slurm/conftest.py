@@ -1,4 +1,4 @@
-"""One Slurm for all tests here, and what they ask of it."""
+"""One Slurm for all tests of this folder, and what they need to use it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fusionkit.encoder import Encoder, load_encoder
 
 
 def _load(path: Path) -> Any:
-    """A module beside the tests, which are no package."""
+    """Load a file among the tests as a module; the tests are no package."""
     spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -56,7 +56,7 @@ def empty(slurm: Any, until: Callable[..., None]) -> Iterator[Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder whose name has what breaks scripts."""
+    """A folder whose name has characters that break careless scripts."""
     made = tmp_path / 'a folder, 100%j "quoted"'
     made.mkdir()
     return made
@@ -64,7 +64,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def until() -> Callable[..., None]:
-    """Wait until something is so."""
+    """A function that waits until a condition holds."""
 
     def wait(is_so: Callable[[], bool], seconds: float = 180.0) -> None:
         end = time.monotonic() + seconds
@@ -82,7 +82,7 @@ def minilm() -> Encoder:
 
 @pytest.fixture(scope="session")
 def content() -> Callable[[Path], dict[str, Any]]:
-    """Every file of a store by its path inside; times are left out of the manifest and the parts' records."""
+    """Every file of a store by its path inside; the manifest and the parts' records without times and machines."""
 
     def read(store: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}

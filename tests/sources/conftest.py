@@ -1,4 +1,4 @@
-"""A folder for temporary files that is the test's own, and a limit that makes it full."""
+"""A folder for the temporary files of one test, and a limit on file sizes that acts like a full disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files go, as TMPDIR would say."""
+    """The folder where temporary files go, as if TMPDIR named it."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -23,7 +23,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cramped() -> Callable[[int], AbstractContextManager[None]]:
-    """Files may not grow beyond this many bytes: what a full disk does, without filling one."""
+    """Limits files to this many bytes, which acts like a full disk without filling one."""
 
     @contextlib.contextmanager
     def limit(size: int) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""A store of known numbers, laid down array by array, without any encoder."""
+"""A store of known numbers, written array by array, without any encoder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fusionkit.store.layout import Appender, StatesLayout, chunk_path, create_st
 from fusionkit.store.verify import small_files
 
 ROWS, LAYERS, HIDDEN, PER_CHUNK = 47, 3, 5, 10  # four whole chunks and one of seven rows
-LENGTHS = [3, 0, 9, 1, 12, 4, 0, 17, 1, 0]  # rows an example
+LENGTHS = [3, 0, 9, 1, 12, 4, 0, 17, 1, 0]  # rows per example
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Known:
 
 
 def known_arrays(dtype: str, mask: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
-    """``hidden_states``, and ``scales`` of int8; zeros where masked."""
+    """``hidden_states``, and for int8 ``scales``; zeros where ``mask`` is False."""
     rng, shape = np.random.default_rng(7), (ROWS, LAYERS, HIDDEN)
     if dtype == "bfloat16":  # bits of finite numbers only: NaN is not equal to itself
         states = rng.integers(0, 1 << 14, shape).astype("uint16")
@@ -110,7 +110,7 @@ KINDS = [(dtype, compression) for compression in COMPRESSIONS for dtype in STATE
 
 @pytest.fixture(scope="session", params=KINDS, ids="-".join)
 def known(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Known:
-    """One store of each precision, compressed and not; not to be changed."""
+    """One store of each precision, compressed and not; tests must not change it."""
     return lay_down(tmp_path_factory.mktemp("stores") / "known", *request.param)
 
 
@@ -121,19 +121,19 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Known:
 
 @pytest.fixture
 def fresh(original: Known, tmp_path: Path) -> Known:
-    """A store of one's own, to spoil."""
+    """A copy of a store that the test may damage."""
     return replace(original, path=Path(shutil.copytree(original.path, tmp_path / "known")))
 
 
 @pytest.fixture
 def laid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Known]:
-    """A store of one's own, of any precision and compression; with a cache of its own, so that no damage is hidden."""
+    """Writes a store of any precision and compression for this test, with a cache of its own that hides no damage."""
     monkeypatch.setenv("FUSIONKIT_CACHE_DIR", str(tmp_path / "cache"))
     return lambda dtype, compression: lay_down(tmp_path / f"{dtype}-{compression}", dtype, compression)
 
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decoded chunks stay among the tests' files."""
+    """Cache decoded chunks among the tests' files."""
     monkeypatch.setenv("FUSIONKIT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.delenv("FUSIONKIT_CACHE", raising=False)

@@ -56,7 +56,7 @@ Command = Callable[..., Result]
 
 
 def command(*args: object) -> Result:
-    """``fusionkit ARGS`` through its entry point."""
+    """Run ``fusionkit ARGS`` through its entry point."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["fusionkit", *map(str, args)])
@@ -115,7 +115,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Ran:
 
 @pytest.fixture
 def written(tmp_path: Path, data: Path) -> Callable[..., Any]:
-    """Reads a study of this text; ``${data}`` is the folder of ``data``."""
+    """Reads a study from this text; ``${data}`` is the folder of the fixture ``data``."""
     from fusionkit.study import read_study
 
     def read(text: str, *settings: str, only: tuple[str, ...] = ()) -> Any:

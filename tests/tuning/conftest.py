@@ -1,4 +1,4 @@
-"""A tiny random encoder on the disk, and a store of sub-tokens that it made of a corpus with words to find."""
+"""A tiny random encoder on the disk, and stores of sub-tokens that it made of a corpus with tagged words."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _tokenizer() -> Any:
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """BERT of three layers 16 wide, its dropout 0.1 as ever, its weights ten times as large as usual."""
+    """A BERT of three layers, 16 wide, with the usual dropout of 0.1 and weights ten times as large as usual."""
     folder = tmp_path_factory.mktemp("encoder")
     torch.manual_seed(0)
     config = hf.BertConfig(
@@ -57,7 +57,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def source_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sentences of three to nine words: their label says whether a place is in them, tags where."""
+    """Sentences of three to nine words; the label says whether one of them is a place, tags mark places and people."""
     folder = tmp_path_factory.mktemp("source") / "towns"
     folder.mkdir()
     rng = random.Random(0)
@@ -74,20 +74,20 @@ def source_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def store(model_folder: Path, source_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """All of it, encoded."""
+    """The whole source, encoded."""
     return open_store(encoded(model_folder, source_folder, tmp_path_factory.mktemp("stores") / "towns.store"))
 
 
 @pytest.fixture(scope="session")
 def planned(model_folder: Path, source_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """The same, only planned."""
+    """The same store, only planned."""
     place = tmp_path_factory.mktemp("stores") / "towns.store"
     return open_planned(encoded(model_folder, source_folder, place, planned=True))
 
 
 @pytest.fixture(scope="session")
 def weather(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """Texts by the same encoder, fewer than of the towns, without a validation split: is it rain or snow?"""
+    """A smaller store by the same encoder, without a validation split; its texts end with their label, rain or snow."""
     folder, rng = tmp_path_factory.mktemp("source") / "weather", random.Random(1)
     folder.mkdir()
     for split, size in {"train": 21, "test": 6}.items():
@@ -111,7 +111,7 @@ def stores(store: Store, weather: Store) -> TaskStores:
 
 @pytest.fixture(scope="session")
 def exact(model_folder: Path, source_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """All of it in float32, in chunks of 60 rows."""
+    """The whole source in float32, in chunks of 60 rows."""
     place = tmp_path_factory.mktemp("stores") / "towns.store"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "CHUNK_BYTES", 60 * 4 * 16 * 4)
@@ -129,7 +129,7 @@ def encoded(model: Path, source: Path, place: Path, planned: bool = False, words
 
 
 class Steps(FitProgress):
-    """Keeps what it is told of steps."""
+    """Keeps the text of every step."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
@@ -140,7 +140,7 @@ class Steps(FitProgress):
 
 @pytest.fixture
 def train(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Trains the one run of some choices; its record, with ``folder``."""
+    """Trains the only run of the given choices and returns its record, with ``folder``."""
 
     def one(store: Store, out: Path = tmp_path / "runs", **choices: Any) -> dict[str, Any]:
         (spec,) = specs_of(store, **choices)
@@ -152,7 +152,7 @@ def train(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 
 def specs_of(store: Store, **choices: Any) -> list[RunSpec]:
-    """Runs of few epochs, with a plain tagger unless something else is said."""
+    """Runs of two epochs of ``last`` under a linear tagger, unless the choices say otherwise."""
     usual: dict[str, Any] = {"task": "tagging", "fusions": ["last"], "head": "linear-tagger", "epochs": (2,)}
     return expand(store, **{**usual, "batch_sizes": (8,), **choices})
 
