@@ -53,7 +53,7 @@ COLUMNS = (
     "seconds_alone",
 )  # fmt: skip
 OVER = "over"  # key of a summary's attrs: what its intervals are over
-SPEAKS_OF = {
+GENERALISES_TO = {
     "seeds": "other seeds, on these test examples",
     "examples": "other test examples, for these runs",
     "both": "other seeds and other test examples",
@@ -263,9 +263,9 @@ def error_notes(summary: pd.DataFrame, over: str, average: Sequence[str] = ()) -
     heads = summary[~are_floors(summary)] if "fusion" in summary else summary
     shares = heads[heads["metric"].map(is_share).astype(bool)]  # without rows the mask would not be bool
     these = ", and of these data sets alone" if {"data", "evaluated"} & {*average} else ""
-    notes = [f"intervals and tests speak of {SPEAKS_OF[over]}{these}"] if summary["low"].notna().any() else []
+    notes = [f"intervals and tests generalise to {GENERALISES_TO[over]}{these}"] if summary["low"].notna().any() else []
     if over == BOTH and (heads["se_seeds"].isna() & heads["se_examples"].notna()).any():
-        notes.append("tests of a group with one seed speak of other test examples alone")
+        notes.append("tests of a group with one seed generalise to other test examples only")
     if (sizes := heads["test_examples"].dropna()).size:
         among = _range(sizes, "{:,.0f}")
         told = [

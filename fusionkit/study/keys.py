@@ -31,21 +31,21 @@ REPORT = _keys_of(Report)
 BLOCKS = ("sources", "sweeps", "comparisons")
 TOP = {
     **_blocks(
-        title="What tables and the page are called by.",
+        title="Title of the study, for tables and the page.",
         about="A sentence or two.",
-        data="The folder that ${data} stands for; relative to this file. --set data=FOLDER wins over it.",
+        data="The folder that ${data} stands for, relative to this file; --set data=FOLDER overrides it.",
     ),
-    **{flag: replace(entry, help=f"{entry.help} Of all sources.") for flag, entry in ENCODING.items()},
+    **{flag: replace(entry, help=f"{entry.help} For all sources.") for flag, entry in ENCODING.items()},
     **_blocks(
-        sources="What is encoded, by a name of one's own: a place, or a block with its options.",
-        fit="Options of fit that all sweeps share; a sweep's own win.",
-        sweeps="What is trained, by a name of one's own: a block as `fusionkit fit --sweep` files have it.",
-        comparisons="Tables of results, by a name of one's own.",
+        sources="Data to encode, by names that you choose: a place, or a block with its options.",
+        fit="Options of fit for all sweeps; a sweep's own options override them.",
+        sweeps="Runs to train, by names that you choose: a block as in files of `fusionkit fit --sweep`.",
+        comparisons="Tables of results, by names that you choose.",
     ),
     "figures": OptionInfo(name="figures", help="Names of figures, or all.", lists=WHOLE),
     **_blocks(
-        report="yes, or a block with title and baseline: a page of all runs.",
-        cluster="Settings of the cluster that does the work. --cluster and --cluster-config win over them.",
+        report="A page of all runs: yes, or a block with title and baseline.",
+        cluster="Settings of the cluster that runs the study; --cluster and --cluster-config override them.",
     ),
 }
 FROM = ("init-from", "draw-from")  # names of earlier sweeps

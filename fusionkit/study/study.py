@@ -79,31 +79,35 @@ class Comparison:
     """A table of results."""
 
     name: str
-    sweeps: tuple[str, ...] = field(metadata=about("Whose runs it compares. [default: all]", lists=WHOLE))
+    sweeps: tuple[str, ...] = field(metadata=about("Sweeps whose runs are compared. [default: all]", lists=WHOLE))
     by: tuple[str, ...] = option((), "Columns to group by. [default: what differs]", lists=WHOLE)
-    average: tuple[str, ...] = option((), "Columns to average over on purpose, data for instance.", lists=WHOLE)
-    across: str | None = option(None, "The column of them that the Markdown table lays across.")
-    baseline: str | None = option(None, "What to compare with: a value of a `by` column, or COLUMN=VALUE.")
+    average: tuple[str, ...] = option((), "Columns to average over, for instance data.", lists=WHOLE)
+    across: str | None = option(None, "The grouping column whose values become columns of the Markdown table.")
+    baseline: str | None = option(None, "Group to compare with: a value of a `by` column, or COLUMN=VALUE.")
     metric: str | None = option(None, "Score to show. [default: the task's own]")
-    split: str = option("test", "Whose score to show; of runs without a test, validation's.", choices=SHOWN_SPLITS)
+    split: str = option(
+        "test", "The split whose score is shown; validation for runs without a test score.", choices=SHOWN_SPLITS
+    )
     over: str | None = option(
-        None, "What intervals and p-values speak of: others of these. [default: both, if it can]", choices=OVER
+        None, "What intervals and p-values generalise to. [default: both, if possible]", choices=OVER
     )
-    block: str = option("data_seed", "What differences are drawn anew by.", choices=BLOCKS)
-    interval: str = option("t", "95 % intervals.", choices=tuple(INTERVALS))
-    simultaneous: bool = option(False, "Intervals of differences that hold for all of them together.")
-    test: str | None = option(None, "Of paired differences over seeds. [default: permutation]", choices=tuple(TESTS))
+    block: str = option("data_seed", "The unit that differences are resampled by.", choices=BLOCKS)
+    interval: str = option("t", "How 95 % intervals are computed.", choices=tuple(INTERVALS))
+    simultaneous: bool = option(False, "Make the intervals of differences hold for all of them at once.")
+    test: str | None = option(
+        None, "Test of paired differences over seeds. [default: permutation]", choices=tuple(TESTS)
+    )
     choose_by: str | None = option(
-        None, "What chooses among several rates, epochs and layers. [default: each is a group]", choices=CHOOSERS
+        None, "Show only the rates, epochs and layers that this chose. [default: each is a group]", choices=CHOOSERS
     )
-    correction: str = option("holm", "Of all p-values together.", choices=tuple(CORRECTIONS))
-    ranks: bool = option(False, "Rank groups as far as paired tests tell them apart.")
-    pareto: str | None = option(None, "Mark groups that are better than all that cost less of this.", choices=COSTS)
+    correction: str = option("holm", "Correction of p-values for many comparisons.", choices=tuple(CORRECTIONS))
+    ranks: bool = option(False, "Rank groups; groups that paired tests do not tell apart share ranks.")
+    pareto: str | None = option(None, "Mark groups that are better than all cheaper ones, by this cost.", choices=COSTS)
 
 
 @dataclass(frozen=True)
 class Report:
-    title: str = field(metadata=about("Of the page. [default: the study's]"))
+    title: str = field(metadata=about("Title of the page. [default: the study's]"))
     baseline: str | None = option(None, "The fusion to compare with.")
 
 

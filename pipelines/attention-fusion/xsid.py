@@ -1,4 +1,4 @@
-"""Folders of xSID with a train split, which it has not: validation without each fifth sentence, which stays validation.
+"""Make xSID folders with a train split, which xSID lacks: each fifth validation sentence stays, the others are train.
 
     python pipelines/attention-fusion/xsid.py DATA NEW
 

@@ -1,4 +1,4 @@
-"""``fusionkit results --over``: what intervals and p-values speak of, from the answers that runs keep."""
+"""``fusionkit results --over``: what intervals and p-values generalise to, from the answers that runs keep."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_seeds_that_agree_are_no_new_test_examples(fusionkit: Command, keep: Kee
     runs = keep(like_trec6())
     table = fusionkit("results", runs, "--baseline", "last")
     told = " ".join(table.out.split())
-    assert "intervals and tests speak of other seeds and other test examples; 500 test examples; standard" in told
+    assert "intervals and tests generalise to other seeds and other test examples; 500 test examples; standard" in told
     assert "p by two-way test over seeds and test examples" in told
     found = {
         over: one(fusionkit("results", runs, "--baseline", "last", "--over", over, "--json"), "attention")
@@ -193,7 +193,7 @@ def test_a_data_set_can_be_the_block(fusionkit: Command, keep: Keep) -> None:
     every = ("results", runs, "--by", "fusion", "--average", "data", "--baseline", "last")
     on_these = one(fusionkit(*every, "--json"), "linear")
     of_others = fusionkit(*every, "--block", "data")
-    assert "each data set is one difference: intervals and p speak of other data sets" in of_others.out
+    assert "each data set is one difference: intervals and p-values generalise to other data sets" in of_others.out
     row = one(fusionkit(*every, "--block", "data", "--json"), "linear")
     assert (row["blocks"], row["p"]) == (4, 2 / 2**4)
     assert row["difference"] == pytest.approx(on_these["difference"])

@@ -67,7 +67,7 @@ def test_a_study_goes_from_sources_to_tables(ran: Ran) -> None:
     assert gap == ""
     assert unit.startswith("scores in percent, perplexities as they are; the CSV has fractions; bold: the best mean")
     assert speaks.startswith(
-        "intervals and tests speak of other seeds and other test examples; 20 test examples; standard"
+        "intervals and tests generalise to other seeds and other test examples; 20 test examples; standard"
     )
     assert header == "| sweep | label | evaluated | scored on | metric | last | linear |"
     assert [line.split(" | ")[:3] for line in lines] == [

@@ -37,7 +37,7 @@ def comparison_notes(compared: pd.DataFrame) -> list[str]:
         f"{OVER_EXAMPLES.get(over, NAMES[test])}, {corrected_by}; * p ≤ 0.05, ** p ≤ 0.01, *** p ≤ 0.001"
     ]
     if how["block"] == "data":
-        notes.append("each data set is one difference: intervals and p speak of other data sets")
+        notes.append("each data set is one difference: intervals and p-values generalise to other data sets")
     if tested.empty:
         return notes
     notes += _powerless(tested, test, correction)

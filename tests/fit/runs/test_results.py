@@ -28,7 +28,7 @@ from fusionkit.store import Store
 # Quantiles 0.975 of Student's t with 1, 2 and 4 degrees of freedom, from a printed table.
 T = {1: 12.7062, 2: 4.3027, 4: 2.7764}
 
-OVER_SEEDS = "intervals and tests speak of other seeds, on these test examples"
+OVER_SEEDS = "intervals and tests generalise to other seeds, on these test examples"
 
 
 def record(
