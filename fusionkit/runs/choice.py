@@ -82,8 +82,8 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
         kept += best.index.tolist()
         if not len(best) or best["status"].iloc[0] != "finished":
             continue
-        values = (best[name].iloc[0] for name in names)
-        group_name = " ".join(dict.fromkeys(str(value) for value in values if not pd.isna(value)))
+        values = ((name, best[name].iloc[0]) for name in names)
+        group_name = " ".join(dict.fromkeys(_named(*each) for each in values if not pd.isna(each[1])))
         for edge in _edges(group, best, columns):
             edges.setdefault(edge, []).append(group_name)
         if len(_seeds(best)) < len(_seeds(group)):
@@ -223,6 +223,11 @@ def _values(column: pd.Series[Any]) -> list[Any]:
     """The values that were tried. Those of :data:`ORDERED` are sorted, without missing values."""
     found = column.drop_duplicates()
     return sorted(found.dropna()) if column.name in ORDERED else found.tolist()
+
+
+def _named(name: str, value: Any) -> str:
+    """A value as a part of a group's name; a number alone would not say what it is."""
+    return value if isinstance(value, str) else f"{name}={_text(value)}"
 
 
 def _listed(names: Sequence[str]) -> str:

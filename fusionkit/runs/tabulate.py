@@ -88,4 +88,16 @@ def tabulate(
     marked = [] if pareto is None else [PARETO_LEGEND.format(pareto)]
     marked += [RANKS_LEGEND] if ranks else []
     table.attrs[NOTES] = [*chosen.notes, *table.attrs[NOTES], *marked]
-    return table
+    return nested(table, by)
+
+
+def nested(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """The rows with equal values of the first column of ``by`` next to each other, within these by the second, …
+
+    Otherwise groups keep the order of their first rows; runs of several sweeps would come sweep by sweep.
+    """
+    first = {name: table.groupby(list(by[: n + 1]), sort=False, dropna=False).ngroup() for n, name in enumerate(by)}
+    ordered = table.loc[pd.DataFrame(first).sort_values(list(first), kind="stable").index] if first else table
+    ordered = ordered.reset_index(drop=True)
+    ordered.attrs = table.attrs
+    return ordered

@@ -163,3 +163,19 @@ def test_a_score_has_a_named_unit() -> None:
     surprise = summarise(frame(*two_seeds(17.0, metric="perplexity"), *two_seeds(2.5, metric="cross_entropy", lr=1.0)))
     assert surprise["unit"].tolist() == ["perplexity", "nats"]
     assert np.isfinite(surprise["mean"].to_numpy()).all()
+
+
+def test_groups_of_one_value_stand_together_in_the_order_of_by() -> None:
+    """Runs of two sweeps: all of train first, then draws of each size."""
+    runs = [*two_seeds(0.5, fusion="last"), *two_seeds(0.6, fusion="linear")]
+    for fusion in ("last", "linear"):
+        for shots in (8, 2):
+            runs += two_seeds(0.1, fusion=fusion, shots=shots)
+    table = tabulate(frame(*runs), ["shots", "fusion"])
+    order = [
+        (shots if np.isfinite(shots) else None, fusion)
+        for shots, fusion in zip(table["shots"], table["fusion"], strict=True)
+    ]
+    assert order == [(n, fusion) for n in (None, 8, 2) for fusion in ("last", "linear")]
+    assert table.attrs["notes"]
+    assert tabulate(frame(*runs), ["fusion", "shots"])["fusion"].tolist() == ["last"] * 3 + ["linear"] * 3
