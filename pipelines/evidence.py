@@ -114,7 +114,8 @@ def marks() -> list[tuple[str, str]]:
 
 def run_study(name: str, settings: Sequence[str], work: Path, sweeps: Sequence[str] = ()) -> int:
     """Run one study, or these sweeps of it, and keep its records, even if it is stopped; returns the exit code."""
-    read_study(STUDIES[name], list(settings))  # a wrong --set fails here, before any work
+    # A wrong --set or --only fails here, before any work.
+    read_study(STUDIES[name], list(settings), list(sweeps))
     files = sorted(RECORDS.glob("*.jsonl"), key=lambda path: (path.stem != name, path.stem))  # its own first
     command = [sys.executable, "-m", "fusionkit", "run", str(STUDIES[name])]
     command += [*(f"--set={setting}" for setting in settings), *(f"--only={sweep}" for sweep in sweeps)]

@@ -63,6 +63,6 @@ def plan(
         for row in rows
     ]
     out().print(table(f"{encoder}: {found.encoder:,} weights, {found.depth} layers of {found.hidden}", columns, cells))
-    out().print("heads are not counted; fusions other than last are of each task (--joint-fusion each)")
+    out().print("a weight takes 4 bytes; heads are not counted; a fusion other than last is each task's own")
     if budget and not methods:
-        out().print("what has no width within the budget is left out")
+        out().print("methods without a width within the budget are left out")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fusionkit.cli.commands import PERCENT
+from fusionkit.errors import UsageError
 from fusionkit.runs.folder import RunsFolder, digest_of_record
 from fusionkit.runs.records_file import known_runs, read_records, write_records
 from fusionkit.statistics.kept_answers import to_text
@@ -152,6 +153,15 @@ def test_the_script_keeps_what_was_run_and_what_others_ran(
     kept.write_text(before.decode().replace('"encoder":"minilm"', '"encoder":"/a/folder/mpnet"'))
     evidence.keep_records("tiny", [f"data={ran.data}"], ran.work)
     assert kept.read_text() == before.decode().replace('"encoder":"minilm"', '"encoder":"mpnet"')
+
+
+def test_the_script_refuses_an_unknown_sweep_before_any_work(
+    evidence: Any, ran: Ran, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(evidence, "STUDIES", {"tiny": ran.file})
+    with pytest.raises(UsageError, match="unknown sweep 'bsae'"):
+        evidence.run_study("tiny", [f"data={ran.data}"], tmp_path / "work", ["bsae"])
+    assert not (tmp_path / "work").exists()
 
 
 def test_the_script_lays_a_table_out_as_its_mark_says(
