@@ -1,11 +1,12 @@
 """What does a step through the encoder cost, method by method, and how does it compare with other training loops?
 
-    python benchmarks/methods.py [--method NAME …] [--dtype float32|bfloat16] [--length N] [--batch N]
-                                 [--steps N] [--json]
+    python benchmarks/methods.py [--method NAME …] [--device cpu|cuda] [--dtype float32|bfloat16] [--length N]
+                                 [--batch N] [--steps N] [--json]
 
-The bundled MiniLM, random sub-tokens, a minibatch of 32 × 32, one thread, `last`, mean pool and a linear classifier.
-fusionkit, loop and frozen take turns, so that other work on the machine disturbs all alike; Trainer runs after them, in
-the same process. Milliseconds per step, the median:
+The bundled MiniLM, random sub-tokens, a minibatch of 32 × 32, `last`, mean pool and a linear classifier; on a CPU one
+thread. fusionkit, loop and frozen take turns, in one order and then the other, so that other work on the machine and
+what the one before left in the caches disturb all alike; Trainer runs after them, in the same process. Milliseconds per
+step, the median:
 
     fusionkit     the step of `fit --method`: minibatch, encoder with its method, fusion, pool, head, backward, AdamW
     loop          the same model in a bare PyTorch loop: tensors ready, no fusionkit but the method itself
@@ -13,6 +14,10 @@ the same process. Milliseconds per step, the median:
     frozen        the step of a frozen head over the same states in memory
 
 Speed is the loop's time over fusionkit's: 0.9 means that fusionkit takes 11 % more time.
+
+Memory is counted in megabytes (2^20 bytes), as `fit` records it: the weights, the gradients and two moments of those
+that train, and the most bytes of all other tensors that a step holds at a time. Tensors that were there before the step
+are not counted: the loop's inputs, the states that the frozen head reads.
 """
 
 from __future__ import annotations
@@ -22,7 +27,8 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,12 +36,18 @@ import torch
 import transformers
 from torch import nn
 
+from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import load_encoder
+from fusionkit.errors import UsageError
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.model.precision import products_in
+from fusionkit.fit.train.meter import Meter
+from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.stack import stack_of
+from fusionkit.machine.devices import device_of
+from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.methods import apply, parse_method
 from fusionkit.specs import RunSpec
 from fusionkit.tuning.live import LiveStates
@@ -45,7 +57,24 @@ from fusionkit.tuning.tokens import Tokens
 
 CLASSES, EXAMPLES = 2, 128
 DEFAULT = ("full", "top:3", "houlsby:64", "bitfit", "prompt:20", "prefix:20", "pals:96", "diff-prune")
+MB = 2**20
 hf: Any = transformers
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to train: its step, all of its weights, and those that train."""
+
+    step: Callable[[int], None]
+    weights: Iterable[torch.Tensor]
+    trained: Iterable[torch.Tensor]
+
+    def memory(self) -> float:
+        """Counted megabytes of a step that is not the first: the optimizer makes its moments in that one."""
+        with Meter() as meter:
+            self.step(1)
+        kept = sum({id(each): each.nbytes for each in self.weights}.values())
+        return (kept + 2 * sum(each.nbytes for each in self.trained) + meter.peak_bytes) / MB
 
 
 class PlainModel(nn.Module):
@@ -62,24 +91,42 @@ class PlainModel(nn.Module):
         return {"loss": nn.functional.cross_entropy(scores.float(), labels), "logits": scores}
 
 
-def attached_encoder(method: str) -> tuple[Any, Any]:
-    torch.manual_seed(0)
-    encoder = load_encoder("minilm", device="cpu")
-    return encoder, apply(encoder.model, parse_method(method))
+@dataclass(frozen=True)
+class Setup:
+    """What all contenders share: the sub-tokens ``[examples, length]`` of the text, and how they are trained on."""
+
+    device: torch.device
+    dtype: str
+    ids: np.ndarray[Any, Any]
+    batch: int
+
+    def encoder(self, method: str) -> tuple[Any, Any]:
+        """A fresh encoder, and the method on it."""
+        torch.manual_seed(0)
+        encoder = load_encoder("minilm", device=str(self.device))
+        attached = apply(encoder.model, parse_method(method))
+        encoder.model.to(self.device)
+        return encoder, attached
+
+    def wait(self) -> None:
+        """Wait until the device has done all work that it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
 
-def fusionkit_step(method: str, dtype: str, ids: np.ndarray[Any, Any], batch: int) -> Callable[[int], None]:
+def by_fusionkit(method: str, setup: Setup) -> Contender:
     """The step of :mod:`fusionkit.tuning.trainer`, made of the same parts."""
-    encoder, attached = attached_encoder(method)
+    encoder, attached = setup.encoder(method)
+    dtype, ids, batch = setup.dtype, setup.ids, setup.batch
     spec = RunSpec(store="s", task="classification", label="l", fusion="last", head="linear-classifier", pool="mean",
                    method=method, encoder_lr=1e-5, compute_dtype=dtype)  # fmt: skip
     count, length = ids.shape
     offsets = np.arange(count + 1, dtype=np.int64) * length
     tokens = Tokens(ids.ravel().astype(np.int32), np.zeros(ids.size, np.uint8), offsets)
-    live = LiveStates(FromText(encoder, tokens), range(encoder.layers), Batching.on("cpu"))
+    live = LiveStates(FromText(encoder, tokens), range(encoder.layers), Batching.on(setup.device.type))
     targets = np.arange(count) % CLASSES
     split = TaskSplit(live, np.arange(ids.size), offsets, targets, list(map(str, targets)), list(map(str, targets)))
-    model, last = build_model(spec, 1, encoder.hidden, CLASSES), (encoder.layers - 1,)
+    model, last = build_model(spec, 1, encoder.hidden, CLASSES).to(setup.device), (encoder.layers - 1,)
     optimizer = Optimizer(spec, list(model.parameters()), attached, 1000)
 
     def step(number: int) -> None:
@@ -88,31 +135,34 @@ def fusionkit_step(method: str, dtype: str, ids: np.ndarray[Any, Any], batch: in
         attached.train()
         model.train()
         examples = (np.arange(batch) + number * batch) % count
-        with products_in(dtype, torch.device("cpu"), stacked=False):
-            loss = model.loss(split.batch(examples, last))
+        with products_in(dtype, setup.device, stacked=False):
+            loss = model.loss(split.batch(examples, last).on(setup.device))
             if attached.penalty is not None:
                 loss = loss + attached.penalty()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step(number)
+        float(loss.detach())  # as the trainer, which stops where a loss is not finite
 
-    return step
+    every = [*attached.model.parameters(), *attached.trainable.values(), *model.parameters()]
+    return Contender(step, every, optimizer.weights)
 
 
-def loop_step(method: str, dtype: str, ids: np.ndarray[Any, Any], batch: int) -> Callable[[int], None]:
+def by_loop(method: str, setup: Setup) -> Contender:
     """The step of a bare PyTorch loop."""
-    encoder, attached = attached_encoder(method)
-    model, count = PlainModel(encoder.model), len(ids)
+    encoder, attached = setup.encoder(method)
+    ids, batch, device = setup.ids, setup.batch, setup.device
+    model, count = PlainModel(encoder.model).to(device), len(ids)
     attached.train()
     trained = [*attached.trainable.values(), *model.head.parameters()]
     adam = torch.optim.AdamW(trained, lr=1e-5, fused=True)
-    inputs, labels = torch.from_numpy(ids), torch.arange(count) % CLASSES
+    inputs, labels = torch.from_numpy(ids).to(device), torch.arange(count, device=device) % CLASSES
     mask = torch.ones_like(inputs)
 
     def step(number: int) -> None:
         if attached.begin_step is not None:
             attached.begin_step(number, 1000)
-        at = (torch.arange(batch) + number * batch) % count
-        with products_in(dtype, torch.device("cpu"), stacked=False):
+        at = (torch.arange(batch, device=device) + number * batch) % count
+        with products_in(setup.dtype, device, stacked=False):
             loss = model(inputs[at], mask[at], labels[at])["loss"]
             if attached.penalty is not None:
                 loss = loss + attached.penalty()
@@ -120,12 +170,27 @@ def loop_step(method: str, dtype: str, ids: np.ndarray[Any, Any], batch: int) ->
         adam.step()
         adam.zero_grad()
 
-    return step
+    return Contender(step, [*model.parameters(), *attached.trainable.values()], trained)
 
 
-def trainer_seconds(method: str, dtype: str, ids: np.ndarray[Any, Any], batch: int, steps: int) -> float:
+def by_frozen(setup: Setup, stacked: bool = True) -> Contender:
+    """The step of a frozen head over pooled states, as `fit` takes it; not ``stacked`` as it counts its memory."""
+    hidden, batch, device = load_encoder("minilm", device="cpu").hidden, setup.batch, setup.device
+    spec = RunSpec(store="s", task="classification", label="l", fusion="last", head="linear-classifier", pool="mean")
+    states, offsets = torch.randn(batch, 1, hidden, device=device), torch.arange(batch + 1, device=device)
+    given = Batch(states, offsets, torch.arange(batch, device=device) % CLASSES, None, offsets)
+    model = build_model(spec, 1, hidden, CLASSES).to(device)
+    runs = stack_of([spec], [model]) if stacked else LoopedRuns([spec], [model])
+
+    def step(number: int) -> None:
+        runs.step([given], [1e-3])
+
+    return Contender(step, list(model.parameters()), list(model.parameters()))
+
+
+def trainer_seconds(method: str, setup: Setup, steps: int) -> float:
     """Median seconds of a step of transformers' Trainer, without its setup; NaN where it cannot run the method."""
-    encoder, attached = attached_encoder(method)
+    encoder, attached = setup.encoder(method)
     if attached.begin_step is not None or attached.penalty is not None:
         return float("nan")  # the Trainer calls neither
     model = PlainModel(encoder.model)
@@ -135,69 +200,67 @@ def trainer_seconds(method: str, dtype: str, ids: np.ndarray[Any, Any], batch: i
             "attention_mask": torch.ones(len(row), dtype=torch.int64),
             "labels": k % CLASSES,
         }
-        for k, row in enumerate(ids)
+        for k, row in enumerate(setup.ids)
     ]
     ends: list[float] = []
 
     class Clock(hf.TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, *given: Any, **named: Any) -> None:
+            setup.wait()
             ends.append(time.perf_counter())
 
     with tempfile.TemporaryDirectory() as folder:
         arguments = hf.TrainingArguments(
-            output_dir=folder, per_device_train_batch_size=batch, max_steps=steps + 1, learning_rate=1e-5,
-            bf16=dtype == "bfloat16", use_cpu=True, save_strategy="no", logging_strategy="no", report_to=[],
-            disable_tqdm=True, remove_unused_columns=False, dataloader_num_workers=0,
+            output_dir=folder, per_device_train_batch_size=setup.batch, max_steps=steps + 1, learning_rate=1e-5,
+            bf16=setup.dtype == "bfloat16", use_cpu=setup.device.type == "cpu", save_strategy="no",
+            logging_strategy="no", report_to=[], disable_tqdm=True, remove_unused_columns=False,
+            dataloader_num_workers=0,
         )  # fmt: skip
         hf.Trainer(model=model, args=arguments, train_dataset=rows, callbacks=[Clock()]).train()
     return statistics.median(np.diff(ends).tolist())
 
 
-def frozen_step(ids: np.ndarray[Any, Any], batch: int) -> Callable[[int], None]:
-    """The step of a frozen head over pooled states, as `fit` takes it."""
-    from fusionkit.dataset.batch import Batch
-
-    hidden = load_encoder("minilm", device="cpu").hidden
-    spec = RunSpec(store="s", task="classification", label="l", fusion="last", head="linear-classifier", pool="mean")
-    states, offsets = torch.randn(batch, 1, hidden), torch.arange(batch + 1)
-    given = Batch(states, offsets, torch.arange(batch) % CLASSES, None, offsets)
-    stack = stack_of([spec], [build_model(spec, 1, hidden, CLASSES)])
-
-    def step(number: int) -> None:
-        stack.step([given], [1e-3])
-
-    return step
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", nargs="+", default=DEFAULT)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    try:
+        device = device_of(given.device)
+    except UsageError as error:
+        parser.error(f"{error}\n  no figure can be taken here; --device cpu tries the script")
     torch.set_num_threads(1)
+    keep_freed_memory()  # as `fit` does
     ids = np.random.default_rng(0).integers(1000, 20000, (EXAMPLES, given.length)).astype(np.int64)
+    setup = Setup(device, given.dtype, ids, given.batch)
     rows = []
     for method in given.method:
-        ways = {"fusionkit": fusionkit_step, "loop": loop_step}
-        steps = {name: way(method, given.dtype, ids, given.batch) for name, way in ways.items()}
-        steps["frozen"] = frozen_step(ids, given.batch)
-        took: dict[str, list[float]] = {name: [] for name in steps}
+        contenders = {"fusionkit": by_fusionkit(method, setup), "loop": by_loop(method, setup)}
+        contenders["frozen"] = by_frozen(setup)
+        took: dict[str, list[float]] = {name: [] for name in contenders}
         for number in range(given.steps + 1):
-            for name, step in steps.items():
+            for name, each in list(contenders.items())[:: 1 if number % 2 else -1]:
+                setup.wait()
                 began = time.perf_counter()
-                step(number)
+                each.step(number)
+                setup.wait()
                 took[name].append(time.perf_counter() - began)
         found = {name: 1e3 * statistics.median(each[1:]) for name, each in took.items()}
-        found["Trainer"] = 1e3 * trainer_seconds(method, given.dtype, ids, given.batch, given.steps)
-        rows.append({"method": method, **found, "speed": found["loop"] / found["fusionkit"]})
+        contenders["frozen"] = by_frozen(setup, stacked=False)
+        contenders["frozen"].step(0)
+        memory = {f"{name} MB": each.memory() for name, each in contenders.items()}
+        found["Trainer"] = 1e3 * trainer_seconds(method, setup, given.steps)
+        rows.append({"method": method, **found, "speed": found["loop"] / found["fusionkit"], **memory})
         if not given.json:
             print(
                 f"{method:<12} fusionkit {found['fusionkit']:8.1f} ms   loop {found['loop']:8.1f}   "
-                f"Trainer {found['Trainer']:8.1f}   frozen {found['frozen']:6.2f}   speed {rows[-1]['speed']:.2f}",
+                f"Trainer {found['Trainer']:8.1f}   frozen {found['frozen']:6.2f}   speed {rows[-1]['speed']:.2f}   "
+                f"MB: {memory['fusionkit MB']:,.0f}, loop {memory['loop MB']:,.0f}, frozen {memory['frozen MB']:.1f}",
                 flush=True,
             )
     if given.json:

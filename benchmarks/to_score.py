@@ -1,12 +1,13 @@
 """How long does each method train until it is as good as the frozen attention head, with and without encoding?
 
-    python benchmarks/to_score.py DATA WORK [--only CASE …] [--method NAME …] [--every N] [--dtype float32|bfloat16]
-                                            [--json]
+    python benchmarks/to_score.py DATA WORK [--only CASE …] [--method NAME …] [--every N] [--device cpu|cuda]
+                                            [--dtype float32|bfloat16] [--json]
 
 DATA holds conll2003 and sst2; WORK takes the stores and keeps them. The goal is the validation score of a frozen
 `attention` run at its best epoch, at the better of two rates. Each other method trains through the whole encoder, with
 one rate that was not tuned for this. It is scored on the same validation examples every N steps until it has reached
-the goal or two epochs are over. One thread; processor seconds, which other work on the machine affects little:
+the goal or two epochs are over. On a CPU one thread and its processor seconds, which other work on the machine affects
+little; on a GPU seconds by the clock. Each device needs a WORK of its own, since WORK keeps the seconds of its encode:
 
     encode        `fusionkit encode`, the command as it is called: once for all heads
     train         steps until the goal, of a frozen head until the end of its best epoch
@@ -28,9 +29,12 @@ from typing import Any
 
 import torch
 
+from fusionkit.errors import UsageError
+from fusionkit.fit.executor.alone import clock_of
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.sweep.grid import expand
 from fusionkit.fit.train.result import RunResult
+from fusionkit.machine.devices import device_of
 from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.metrics import is_better
 from fusionkit.store import open_store
@@ -58,16 +62,25 @@ class Reached:
     score: float
 
 
-def encode(data: Path, work: Path, name: str) -> tuple[Path, float]:
-    """The path of a store of rows of tokens, made where it is missing, and the processor seconds of its encode."""
+def encode(data: Path, work: Path, name: str, device: torch.device) -> tuple[Path, float]:
+    """The path of a store of rows of tokens, made where it is missing, and the seconds of its encode."""
     path, told = work / f"{name}.store", work / f"{name}.seconds"
     if not told.is_file():
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        began = _command_seconds(device)
         command = [sys.executable, "-m", "fusionkit", "encode", str(data / name), "--out", str(path)]
-        subprocess.run([*command, "--rows", "tokens"], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        told.write_text(str(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime), encoding="utf-8")
+        command += ["--rows", "tokens", "--device", str(device)]
+        environment = os.environ if device.type == "cuda" else {**os.environ, "OMP_NUM_THREADS": "1"}
+        subprocess.run(command, check=True, env=environment)
+        told.write_text(str(_command_seconds(device) - began), encoding="utf-8")
     return path, float(told.read_text(encoding="utf-8"))
+
+
+def _command_seconds(device: torch.device) -> float:
+    """The clock for commands: seconds on a GPU, on a CPU the processor seconds of all that have ended."""
+    if device.type == "cuda":
+        return time.perf_counter()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def frozen(context: SweepContext, case: dict[str, Any]) -> tuple[str, Reached]:
@@ -75,9 +88,10 @@ def frozen(context: SweepContext, case: dict[str, Any]) -> tuple[str, Reached]:
     found: list[tuple[str, Reached]] = []
     for spec in expand(context.store, fusions=["attention"], epochs=(EPOCHS,), lrs=RATES, **case):
         context.data(spec)
-        began = time.process_time()
+        clock = clock_of(context.device)
+        began = clock()
         ((_, result),) = context.train([spec], lambda _: None)
-        took = time.process_time() - began
+        took = clock() - began
         assert isinstance(result, RunResult)
         part = result.epoch_seconds[result.best_epoch - 1] / result.seconds
         steps = result.best_epoch * result.steps // EPOCHS
@@ -98,25 +112,25 @@ def tuned(
         compute_dtype=dtype, from_layer="none", **case,
     )  # fmt: skip
     run, best = TunedRun(spec, context, context.data(spec)), float("nan")
-    length, clocks = run.length, {"train": 0.0, "score": 0.0}
+    length, took, clock = run.length, {"train": 0.0, "score": 0.0}, clock_of(context.device)
 
-    def timed(clock: str, began: float) -> None:
-        clocks[clock] += time.process_time() - began
+    def timed(name: str, began: float) -> None:
+        took[name] += clock() - began
 
     for at in range(length.steps):
-        began = time.process_time()
-        run.step(at)
+        began = clock()
+        run.step(at)  # returns its loss, for which it has waited
         timed("train", began)
         if (at + 1) % every and at + 1 < length.steps:
             continue
-        began = time.process_time()
+        began = clock()
         metric, value, _ = run.scored(at // length.epoch + 1)
         timed("score", began)
         best = value if best != best or is_better(metric, value, best) else best
         print(f"  {name} {method}: step {at + 1} of {length.steps}, {metric} {value:.4f}", file=sys.stderr, flush=True)
         if not is_better(metric, goal, value):
-            return Reached(method, at + 1, value, clocks["train"], clocks["score"])
-    return Reached(method, None, best, clocks["train"], clocks["score"])
+            return Reached(method, at + 1, value, took["train"], took["score"])
+    return Reached(method, None, best, took["train"], took["score"])
 
 
 def main() -> None:
@@ -126,16 +140,21 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--method", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--every", type=int, default=20, help="steps between two looks at validation")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    try:
+        device = device_of(given.device)
+    except UsageError as error:
+        parser.error(f"{error}\n  no figure can be taken here; --device cpu tries the script")
     given.work.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     keep_freed_memory()
     rows = []
     for name in given.only:
-        path, encoding = encode(given.data, given.work, name)
-        context = SweepContext(open_store(path))
+        path, encoding = encode(given.data, given.work, name, device)
+        context = SweepContext(open_store(path), device=device)
         metric, head = frozen(context, CASES[name])
         found = [(head, encoding)]
         for method in given.method:
