@@ -74,7 +74,8 @@ class Contender:
         with Meter() as meter:
             self.step(1)
         kept = sum({id(each): each.nbytes for each in self.weights}.values())
-        return (kept + 2 * sum(each.nbytes for each in self.trained) + meter.peak_bytes) / MB
+        moments = 2 * sum(each.nbytes for each in self.trained)
+        return float(kept + moments + meter.peak_bytes) / MB
 
 
 class PlainModel(nn.Module):

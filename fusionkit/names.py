@@ -21,8 +21,9 @@ CORRECTIONS = ("holm", "bonferroni", "fdr", "none")
 FLOORS = ("majority", "tfidf")  # baselines without an encoder, which a head must beat
 SHOWN_SPLITS = ("test", "validation")  # the split whose score a table of results shows; the default is first
 FIGURES = (
-    "shots", "epochs", "parameters", "seconds", "cost", "score-by-epoch", "score-by-seconds",
-    "loss-by-step", "loss-by-seconds", "single-layers", "layers-needed", "layer-weights", "layer-weights-by-seed",
-    "layer-weights-by-label", "layer-weights-by-language", "ablation", "break-even", "confusion",
+    "shots", "epochs", "parameters", "seconds", "seconds-from-text", "bytes", "memory", "score-by-epoch",
+    "score-by-seconds", "loss-by-step", "loss-by-seconds", "single-layers", "layers-needed", "layer-weights",
+    "layer-weights-by-seed", "layer-weights-by-label", "layer-weights-by-language", "ablation", "break-even",
+    "confusion",
 )  # fmt: skip
 LOGS = ("tensorboard", "mlflow", "wandb")

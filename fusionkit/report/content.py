@@ -28,13 +28,10 @@ IDENTITY = {
     "mask_share": 0.15,
 }  # options: defaults
 PACKAGES = ("fusionkit", "torch", "numpy", "scipy", "zarr", "altair", "vl-convert-python")
+BY_COST = ("seconds-from-text", "seconds", "parameters", "bytes", "memory")
 # Charts stand in these sections of the page, in this order.
 SECTIONS = (
-    (
-        "scores",
-        "Scores and what they cost",
-        ("shots", "epochs", "parameters", "seconds", "cost", "single-layers", "layers-needed"),
-    ),
+    ("scores", "Scores and what they cost", ("shots", "epochs", *BY_COST, "single-layers", "layers-needed")),
     ("training", "Training", ("score-by-epoch", "score-by-seconds", "loss-by-step", "loss-by-seconds")),
     (
         "weights",

@@ -21,7 +21,7 @@ from fusionkit.errors import UsageError
 from fusionkit.report import FIGURES, draw_figures, write_report
 from fusionkit.report.content import SECTIONS, provenance_of
 from fusionkit.report.display_names import bounds_of
-from fusionkit.report.figures import cost
+from fusionkit.report.figures import from_text
 from fusionkit.report.figures.break_even import AGAIN, ONCE
 from fusionkit.report.figures.confusions import counted
 from fusionkit.report.figures.weights import language_of
@@ -167,16 +167,28 @@ def test_encoding_once_is_what_was_measured(
 def test_a_head_pays_its_share_of_the_encoding(
     study: ReportData, predictions: AllPredictions, records: Any, made: Any
 ) -> None:
-    found = data_of(study, predictions, "cost").query("method == 'linear'")
+    found = data_of(study, predictions, "seconds-from-text").query("method == 'linear'")
     parts = [json.loads(path.read_text()) for path in (made.store / "parts").glob("*.json")]
     encoded = sum(part["seconds"] for part in parts)
     runs = only(records, label="slots", fusion="linear", shots=None)
     alone = np.mean([one["seconds_alone"] for one in runs])
-    by_cost = found.set_index("cost")["value"]
-    seconds = found[found["cost"] == cost.SECONDS].set_index("heads")["value"]
+    seconds = found.set_index("heads")["seconds"]
     assert seconds.to_dict() == pytest.approx({n: encoded / n + alone for n in (1, 10, 100)})
-    for name, field in ((cost.BYTES, "kept_bytes"), (cost.WEIGHTS, "trained_parameters")):
-        assert by_cost[name] == pytest.approx(np.mean([one[field] for one in runs]))
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("bytes", "kept_bytes"), ("memory", "peak_memory_alone"), ("parameters", "trained_parameters"),
+     ("seconds", "seconds_alone")],
+)  # fmt: skip
+def test_a_cost_is_the_mean_of_the_runs_and_the_cheapest_is_worth_it(
+    study: ReportData, predictions: AllPredictions, records: Any, name: str, field: str
+) -> None:
+    slots = data_of(study, predictions, name).query("task == 'desk-de · slots (F1, %)'").set_index("method")
+    for method in ("last", "linear"):
+        runs = only(records, label="slots", fusion=method, shots=None)
+        assert slots.loc[method, name] == pytest.approx(np.mean([one[field] for one in runs]))
+    assert slots.sort_values(name)["pareto"].iloc[0]
 
 
 def test_a_store_has_paid_for_itself_from_the_first_head_that_makes_it_cheaper(
@@ -195,10 +207,13 @@ def test_a_store_has_paid_for_itself_from_the_first_head_that_makes_it_cheaper(
             told = {"status": "finished", "data": "desk", "encoder": "e", "rows": "words", "metric": "f1"}
             scores = {"score": 0.5, "validation_score": 0.5, "scores": {"validation": {"f1": 0.5}}}
             own = {"layers": [6], "evaluated": "desk", "sides": 1, "init_data": None, "seconds": 1.0}
-            costs = {"seconds_alone": share * encoded, "kept_bytes": 8, "trained_parameters": 2}
+            costs = {"seconds_alone": share * encoded}
             RunsFolder(tmp_path).write(spec, {"spec": spec.to_dict(), **told, **scores, **own, **costs}, {})
-    found = cost.data(read_report_data([tmp_path], [made.store]), None)  # type: ignore[arg-type]
+    study = read_report_data([tmp_path], [made.store])
+    found = from_text.data(study, None)  # type: ignore[arg-type]
     assert found is not None
+    for untold in ("bytes", "memory"):
+        assert FIGURES[untold].data(study, None) is None  # type: ignore[arg-type]
     paid = found.drop_duplicates("method").set_index("method")
 
     def first(over: float, through: float) -> int | None:
@@ -210,9 +225,9 @@ def test_a_store_has_paid_for_itself_from_the_first_head_that_makes_it_cheaper(
     assert first(0.35, 0.22) is None
     assert paid["paid_at_most"].isna()["last · bitfit"]
     assert paid.loc[["last", "linear"], "paid_from"].isna().all()
-    full = found[(found["method"] == "last · full") & (found["cost"] == cost.SECONDS)]
-    assert full["value"].tolist() == pytest.approx([0.5 * encoded] * 3)  # it does not read the store
-    assert "3 to 7 (last · full), 9 or more (last · bitfit)" in cost.about(found)
+    full = found[found["method"] == "last · full"]
+    assert full["seconds"].tolist() == pytest.approx([0.5 * encoded] * 3)  # it does not read the store
+    assert "3 to 7 (last · full), 9 or more (last · bitfit)" in from_text.about(found)
 
 
 def test_what_is_looked_at_has_the_recorded_score(study: ReportData, predictions: AllPredictions) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.report.figures import ablation, break_even, confusions, cost, curves, layers_needed, scores, weights
+from fusionkit.report.figures import ablation, break_even, confusions, curves, from_text, layers_needed, scores, weights
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 
@@ -59,7 +59,7 @@ FIGURES: dict[str, Figure] = {
         f"Test score by how many parameters a head and its fusion learn, on a logarithmic axis: {SPREAD}. "
         f"The upper left is best. {RINGS}",
         "a finished run",
-        scores.by_cost,
+        partial(scores.by_cost, "parameters"),
         partial(scores.cost_chart, "parameters"),
     ),
     "seconds": Figure(
@@ -67,19 +67,34 @@ FIGURES: dict[str, Figure] = {
         f"Test score by the seconds that one head takes when it is trained alone, on a logarithmic axis: {SPREAD}. "
         f"The upper left is best. {RINGS}",
         "a finished run",
-        scores.by_cost,
+        partial(scores.by_cost, "seconds"),
         partial(scores.cost_chart, "seconds"),
     ),
-    "cost": Figure(
-        "Score by what a head costs",
-        f"Test score by four costs, on logarithmic axes: {SPREAD}. Seconds go from the text to the scored head: a head "
-        "over the store pays its share of the encoding (large: one head, then 10, 100), a method through the encoder "
-        "none. Bytes a task are those kept beside the encoder and the store; peak bytes those of a training step, the "
-        "encoder's own among them where it runs.",
+    "seconds-from-text": Figure(
+        "Score by time, from the text",
+        f"Test score by the seconds from the text to the scored head, on a logarithmic axis: {SPREAD}. A head over the "
+        "store pays its share of the encoding: all for the only head (large), a tenth and a hundredth for one of 10 "
+        "and of 100 heads. A method that trains through the encoder needs no store.",
         "runs over one store that tells how long its encoding took",
-        cost.data,
-        cost.chart,
-        cost.about,
+        from_text.data,
+        from_text.chart,
+        from_text.about,
+    ),
+    "bytes": Figure(
+        "Score by bytes that are kept",
+        f"Test score by the bytes that a task's head keeps beside the encoder and the store, on a logarithmic axis: "
+        f"{SPREAD}. {RINGS}",
+        "a finished run that tells its bytes",
+        partial(scores.by_cost, "bytes"),
+        partial(scores.cost_chart, "bytes"),
+    ),
+    "memory": Figure(
+        "Score by memory",
+        "Test score by the peak bytes of tensors in a training step, those of the encoder among them where it runs, on "
+        f"a logarithmic axis: {SPREAD}. {RINGS}",
+        "a finished run that tells its memory",
+        partial(scores.by_cost, "memory"),
+        partial(scores.cost_chart, "memory"),
     ),
     "score-by-epoch": Figure(
         "Score by epoch",

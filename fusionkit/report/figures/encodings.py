@@ -18,7 +18,7 @@ from fusionkit.statistics import INTERVALS
 WIDTH, HEIGHT = 230, 170  # of a panel, in pixels, unless the page sets another size
 COLUMNS = 3
 # Formats of numbers on an axis: 200k for parameters and steps; none for seconds, where 0.2 would become 200m.
-COUNTS, SECONDS = {"parameters": "~s", "step": "~s"}, ",.3~r"
+COUNTS, SECONDS = dict.fromkeys(("parameters", "step", "bytes", "memory"), "~s"), ",.3~r"
 GAP, NAMES = 24, 36  # pixels between panels, and for the axis labels beside a panel
 
 

@@ -34,7 +34,13 @@ from fusionkit.runs.comparison.pareto import PARETO, with_pareto
 from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.runs.summary import scores_of, summarise
 
-COSTS = {"parameters": "parameters learned, fusion and head", "seconds": "seconds of one head trained alone"}
+# Of each figure by a cost: the runs' column, and the title of its axis.
+COSTS = {
+    "parameters": ("trained_parameters", "parameters learned, fusion and head"),
+    "seconds": ("seconds_alone", "seconds of one head trained alone"),
+    "bytes": ("kept_bytes", "bytes that a head keeps"),
+    "memory": ("peak_memory_alone", "peak bytes of a training step"),
+}
 PROBE = "layer"  # the method name under which the line of single layers is drawn
 
 
@@ -65,39 +71,37 @@ def by_epochs(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | 
     return pd.DataFrame(rows) if rows else None
 
 
-def by_cost(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """One row per task and method of the largest draw: its score, mean parameters and seconds, and by which of these
-    costs it is worth its cost.
+def by_cost(cost: str, study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+    """One row per task and method of the largest draw whose runs tell this cost: its score, the means of all costs, and
+    whether it is worth this one.
     """
-    rows, worth = [], _worth_it(study)
+    rows, worth = [], _worth_it(study, COSTS[cost][0])
     for (task, method), runs in study.whole.groupby(["task_name", "method"], sort=False):
         score = score_of(study, task, runs)
         every = (runs["fusion_parameters"] + runs["head_parameters"]).astype(float)
+        told = runs.assign(trained_parameters=runs["trained_parameters"].astype(float).fillna(every))
         costs = {
-            "parameters": runs["trained_parameters"].astype(float).fillna(every).mean(),
+            **{name: told[column].astype(float).mean() for name, (column, _) in COSTS.items()},
             "fusion_parameters": runs["fusion_parameters"].astype(float).mean(),
-            "seconds": runs["seconds_alone"].astype(float).mean(),
             "runs": score.pop("runs"),
         }
-        marks = {f"worth_{cost}": (task, method) in worth[cost] for cost in COSTS}
-        rows.append({"task": study.task_with_unit(task), "method": method, **score, **costs, **marks})
+        if pd.notna(costs[cost]):
+            mark = {PARETO: (task, method) in worth}
+            rows.append({"task": study.task_with_unit(task), "method": method, **score, **costs, **mark})
     return pd.DataFrame(rows) if rows else None
 
 
-def _worth_it(study: ReportData) -> dict[str, set[tuple[str, str]]]:
-    """By cost, the tasks and methods better than all cheaper ones (:mod:`fusionkit.runs.comparison.pareto`)."""
-    by, found = ["task_name", "method"], dict[str, set[tuple[str, str]]]()
+def _worth_it(study: ReportData, column: str) -> set[tuple[str, str]]:
+    """The tasks and methods better than all cheaper ones (:mod:`fusionkit.runs.comparison.pareto`)."""
+    by = ["task_name", "method"]
     if study.whole.empty:
-        return {cost: set() for cost in COSTS}
+        return set()
     table = summarise(study.whole, by, answers=study.answers)
     rivals = Rivals(table, study.whole, by, answers=study.answers, same=by[:1])
-    for cost, column in zip(COSTS, ("trained_parameters", "seconds_alone"), strict=True):
-        found[cost] = set()
-        with suppress(UsageError):  # runs of early releases have no seconds
-            marked = with_pareto(table, rivals, column)
-            marked = marked[marked[PARETO].fillna(False)]
-            found[cost] = set(marked[by].astype(str).itertuples(index=False, name=None))
-    return found
+    with suppress(UsageError):  # runs of early releases have parameters alone
+        marked = with_pareto(table, rivals, column)
+        return set(marked.loc[marked[PARETO].fillna(False), by].astype(str).itertuples(index=False, name=None))
+    return set()
 
 
 def by_layer(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
@@ -142,18 +146,19 @@ def cost_chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
     scale = alt.Scale(type="log", nice=False, padding=12) if (data[x] > 0).all() else alt.Scale(type="symlog")
     axis = alt.Axis(format=COUNTS.get(x, SECONDS), tickCount=4)
     base = alt.Chart().encode(
-        x=alt.X(f"{x}:Q", title=COSTS[x], scale=scale, axis=axis), color=colours_of(study, methods)
+        x=alt.X(f"{x}:Q", title=COSTS[x][1], scale=scale, axis=axis), color=colours_of(study, methods)
     )
     told = tooltip(
         method="method", score__s="mean", low__s="from", high__s="to",
-        parameters__n="parameters", fusion_parameters__n="of the fusion", seconds__n="seconds", runs="runs",
+        parameters__n="parameters", fusion_parameters__n="of the fusion", seconds__n="seconds",
+        bytes__n="bytes that are kept", memory__n="peak bytes", runs="runs",
     )  # fmt: skip
     bars = spread(base.mark_rule(strokeWidth=1, opacity=0.55))
     points = base.mark_point(filled=True, size=75, opacity=1).encode(
         y=score_axis(), shape=shapes_of(study, methods), tooltip=told
     )  # fmt: skip
     # Hidden instead of left out: in a panel without any ring a scale would have no extent.
-    shown = alt.condition(f"datum.worth_{x}", alt.value(1), alt.value(0))
+    shown = alt.condition(f"datum.{PARETO}", alt.value(1), alt.value(0))
     rings = base.mark_point(filled=False, size=260, strokeWidth=1.5).encode(y=score_axis(), opacity=shown)
     return panels(alt.layer(bars, points, rings), data, "task")
 

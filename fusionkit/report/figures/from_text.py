@@ -1,4 +1,4 @@
-"""Score by what a head costs, counted from the text, and after how many heads a store has paid for itself.
+"""Score by the seconds from the text to the scored head, and after how many heads a store has paid for itself.
 
     seconds a head(n)  =  s / n + t            n = 1, 10, 100 heads over one store; s = 0 where a run reads no store
     paid for itself    ⇔  s + n · t_i < n · t_j
@@ -18,7 +18,7 @@ import pandas as pd
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.break_even import encode_seconds
 from fusionkit.report.figures.encodings import (
-    HEIGHT,
+    SECONDS,
     colours_of,
     methods_of,
     panels,
@@ -33,15 +33,13 @@ from fusionkit.report.report_data import ReportData
 from fusionkit.specs import FROZEN
 
 HEADS = (1, 10, 100)
-SECONDS, BYTES, WEIGHTS, MEMORY = "seconds a head", "bytes a task", "trained weights", "peak bytes"
-PLAIN = {BYTES: "kept_bytes", WEIGHTS: "trained_parameters", MEMORY: "peak_memory_alone"}
 
 
 def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
-    """One row per task, method and cost; for seconds one row per number of heads. Only tasks whose runs read one store
-    that says how long its encoding took. ``paid_from`` and ``paid_at_most`` are the numbers of heads from which on the
-    store has paid for itself against a method that starts from the text, with the quickest and with the slowest head
-    over it; empty where no number of heads is enough.
+    """One row per task, method and number of heads. Only tasks whose runs read one store that says how long its
+    encoding took. ``paid_from`` and ``paid_at_most`` are the numbers of heads from which on the store has paid for
+    itself against a method that starts from the text, with the quickest and with the slowest head over it; empty where
+    no number of heads is enough.
     """
     rows: list[dict[str, Any]] = []
     for task, runs in study.whole[study.whole[["mix", "task_stores"]].isna().all(axis=1)].groupby(
@@ -63,10 +61,9 @@ def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
                 told |= {"paid_from": paid_after(once, min(over), alone[method])}
                 told |= {"paid_at_most": paid_after(once, max(over), alone[method])}
             share = once if reads[method] else 0.0
-            rows += [{**told, "cost": SECONDS, "heads": n, "value": share / n + alone[method]} for n in HEADS]
-            rows += [{**told, "cost": each, "value": group[of].astype(float).mean()} for each, of in PLAIN.items()]
+            rows += [{**told, "heads": n, "seconds": share / n + alone[method]} for n in HEADS]
     found = pd.DataFrame(rows)
-    return found[found["value"] > 0].reset_index(drop=True) if rows else None
+    return found[found["seconds"] > 0].reset_index(drop=True) if rows else None
 
 
 def paid_after(once: float, over: float, through: float) -> float | None:
@@ -94,21 +91,16 @@ def about(data: pd.DataFrame) -> str:
 
 
 def chart(study: ReportData, data: pd.DataFrame) -> Any:
-    """A panel per task and cost, a point per method; for seconds three points on a line, the largest of 1 head."""
+    """A panel per task, three points on a line per method, the largest of 1 head; one point where all are the same."""
     alt = altair()
     methods = methods_of(data)
-    shown = data.assign(panel=data["task"] + " · " + data["cost"], heads=data["heads"].fillna(1))
     # A logarithmic axis has a tick for each of 1 … 9: labels that would touch are left out.
-    axis = alt.Axis(
-        labelOverlap="greedy",
-        labelSeparation=10,
-        labelExpr="format(datum.value, datum.value < 1000 ? ',.3~r' : '.3~s')",
-    )
-    x = alt.X("value:Q", title=None, scale=alt.Scale(type="log", nice=False, padding=14), axis=axis)
-    y = score_axis()
+    axis = alt.Axis(format=SECONDS, labelOverlap="greedy", labelSeparation=10)
+    scale = alt.Scale(type="log", nice=False, padding=14)
+    x, y = alt.X("seconds:Q", title="seconds from the text to the score", scale=scale, axis=axis), score_axis()
     base = alt.Chart().encode(x=x, color=colours_of(study, methods))
     told = tooltip(
-        method="method", score__s="mean", low__s="from", high__s="to", value__n="cost", heads="heads", runs="runs"
+        method="method", score__s="mean", low__s="from", high__s="to", seconds__n="seconds", heads="heads", runs="runs"
     )
     trails = base.mark_line(strokeWidth=1, opacity=0.5).encode(y=y)
     bars = spread(base.transform_filter("datum.heads == 1").mark_rule(strokeWidth=1, opacity=0.4))
@@ -116,10 +108,7 @@ def chart(study: ReportData, data: pd.DataFrame) -> Any:
     points = base.mark_point(filled=True, opacity=1).encode(
         y=y, shape=shapes_of(study, methods), size=size, tooltip=told
     )
-    # Wide enough for a title of a task, its unit and a cost.
-    return panels(
-        alt.layer(trails, bars, points), shown, "panel", free=("x", "y"), size=(280, HEIGHT), columns=len(PLAIN) + 1
-    )
+    return panels(alt.layer(trails, bars, points), data, "task", free=("x", "y"), columns=2, size=(320, 200))
 
 
 def _reads_store(record: dict[str, Any]) -> bool:
