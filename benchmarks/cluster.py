@@ -96,6 +96,10 @@ class Marks(NoProgress):
     def __init__(self) -> None:
         self.done, self.began, self.seen = 0, time.perf_counter(), dict[int, int]()
 
+    def step(self, name: str, total: int, done: int, unit: str) -> None:
+        """Begin again: the advances so far were those of an earlier stage, tokenising."""
+        self.done, self.began = 0, time.perf_counter()
+
     def advance(self, count: int) -> None:
         self.done += 1
         if self.done in MARKS:

@@ -89,7 +89,11 @@ UNREACHABLE: dict[str, tuple[dict[str, str | None], str]] = {
 
 @pytest.mark.parametrize(
     ("command", "wrong"),
-    [("encode", "wrong secret"), ("encode", "no server"), *(("info", wrong) for wrong in UNREACHABLE)],
+    [
+        ("encode", "wrong secret"),
+        pytest.param("encode", "no server", marks=pytest.mark.soak("products")),
+        *(("info", wrong) for wrong in UNREACHABLE),
+    ],
 )
 def test_a_place_that_says_no_is_one_clear_error(
     bucket: Any, place: Path, model: Path, fusionkit: Command, wrong: str, command: str

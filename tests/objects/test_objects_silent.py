@@ -44,6 +44,7 @@ def filesystem_of(library: str, url: str) -> Any:
     return kind("s3", endpoint=url, access_key_id="key", secret_access_key="secret", **options_of(kind))
 
 
+@pytest.mark.product
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("library", ["s3fs", "obstore"])
 @pytest.mark.parametrize("how", ["silent", "half", "busy", "gone"])
@@ -106,7 +107,12 @@ def test_a_chunk_that_zarr_waits_for_is_given_up(
 
 
 @pytest.mark.parametrize(
-    ("how", "at"), [("silent", "PUT row_offsets/c"), ("half", "GET plan.json"), ("busy", "PUT hidden_states/c/3")]
+    ("how", "at"),
+    [
+        ("silent", "PUT row_offsets/c"),
+        pytest.param("half", "GET plan.json", marks=pytest.mark.soak("kills")),
+        pytest.param("busy", "PUT hidden_states/c/3", marks=pytest.mark.soak("kills")),
+    ],
 )
 def test_an_encode_ends_and_goes_on_when_the_server_answers_again(
     bucket: Any, between: Any, place: Path, model: Path, fusionkit: Callable[..., Any], encoded: Callable[..., Any],

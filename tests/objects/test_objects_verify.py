@@ -26,7 +26,7 @@ def flip(path: Any, at: int = 20) -> None:
     path.write_bytes(bytes(content))
 
 
-@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize("kind", ["int8", pytest.param("zstd", marks=pytest.mark.soak("products"))])
 def test_damaged_chunks_are_named_and_only_they_are_encoded_again(
     bucket: Any, copied: Callable[..., Any], local: Callable[..., Path], fusionkit: Command,
     assert_same: Callable[..., None], kind: str,
