@@ -32,12 +32,22 @@ NAMES = {
     "macro_f1": "macro F1",
     "positive_f1": "F1 of the positive class",
 }
+ROUNDING = 1e-12  # relative; means of equal scores differ by less
 LARGEST_EXPONENT = 700.0  # e^710 overflows float64
 
 
 def is_better(metric: str, score: float, best: float) -> bool:
     """Whether a score of this name beats the best so far."""
     return score < best if metric in LESS_IS_BETTER else score > best
+
+
+def is_clearly_better(metric: str, mean: float, best: float) -> bool:
+    """As :func:`is_better`, for means: one that differs from the best by rounding alone does not beat it.
+
+    The mean of three equal scores can differ from the score in its last digit, and means of the same scores in another
+    order from each other.
+    """
+    return is_better(metric, mean, best) and not math.isclose(mean, best, rel_tol=ROUNDING)
 
 
 def is_share(metric: object) -> bool:

@@ -26,9 +26,13 @@ def is_bio2(tags: Sequence[str]) -> bool:
 
 
 def spans_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """The spans that tags mark, as conlleval counts them: type, first word, and the word after the last."""
+    """The spans that tags mark, as conlleval counts them: type, first word, and the word after the last; none for tags
+    of another scheme.
+    """
     found: list[tuple[str, int, int]] = []
     for at, tag in enumerate(to_bio2(tags)):
+        if not is_span_tag(tag):
+            continue
         if tag.startswith("B-"):
             found.append((tag[2:], at, at + 1))
         elif tag.startswith("I-"):  # it continues the last span: in BIO2 an I- tag always follows a tag of its type
@@ -41,7 +45,7 @@ def to_bio2(tags: Sequence[str]) -> list[str]:
     """The same spans, with ``B-`` as the first tag of each."""
     fixed, previous = [], "O"
     for tag in tags:
-        opens = tag.startswith("I-") and previous[1:] != tag[1:]
+        opens = is_span_tag(tag) and tag.startswith("I-") and previous[1:] != tag[1:]
         fixed.append("B-" + tag[2:] if opens else tag)
-        previous = tag
+        previous = tag if is_span_tag(tag) else "O"  # a tag of another scheme continues no span
     return fixed

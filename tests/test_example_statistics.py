@@ -249,3 +249,10 @@ def test_false_alarms_are_at_most_six_in_a_hundred(seeds: int, of_seeds: float) 
     count = 4000
     # Two standard errors of a share of so many studies.
     assert alarms(both, seeds, of_seeds, count) <= 0.06 + 2 * np.sqrt(0.06 * 0.94 / count)
+
+
+def test_where_nothing_varies_the_interval_has_no_width() -> None:
+    same = two_way([Answered(np.ones((3, 40)), 1.0)], seed_error(np.ones(3), [0, 1, 2], [0, 1, 2]))
+    assert [same.half(over) for over in ("seeds", "examples", "both")] == [0.0, 0.0, 0.0]
+    alone = two_way([Answered(np.ones((1, 40)), 1.0)], seed_error(np.ones(1), [0], [0]))
+    assert np.isnan([alone.half("seeds"), alone.half("both")]).all()

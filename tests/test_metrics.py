@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from fusionkit.metrics import class_scores, label_scores, number_scores, tag_scores
+from fusionkit.metrics import class_scores, is_clearly_better, label_scores, number_scores, tag_scores
 from fusionkit.tasks import TASKS
 
 Sentences = list[list[str]]
@@ -198,3 +198,12 @@ def test_numbers_that_hardly_differ_are_scored_without_a_warning() -> None:
     scores = number_scores([1.0, 2.0, 3.0], [1e15, 1e15 + 1, 1e15 + 2], [])
     assert scores == {"pearson": pytest.approx(1.0), "spearman": pytest.approx(1.0)}
     assert number_scores([1.0, 2.0], [4.0, 3.0], []) == {"pearson": -1.0, "spearman": pytest.approx(-1.0)}
+
+
+def test_a_mean_is_not_better_than_the_score_that_it_is_the_mean_of() -> None:
+    mean = (0.1 + 0.1 + 0.1) / 3
+    assert mean > 0.1
+    assert not is_clearly_better("accuracy", mean, 0.1)
+    assert is_clearly_better("accuracy", 0.1 + 1e-9, 0.1)
+    assert is_clearly_better("perplexity", 3.0, 3.1)
+    assert not is_clearly_better("perplexity", 3.1, 3.1 * (1 + 1e-15))

@@ -98,3 +98,15 @@ def test_spans_are_those_that_conlleval_counts(tags: list[str], spans: list[tupl
     assert spans_of(tags) == spans
     counted = get_entities(tags)  # seqeval's, its ends inclusive
     assert spans_of(tags) == [(kind, start, stop + 1) for kind, start, stop in counted]
+
+
+@pytest.mark.parametrize(
+    ("tags", "spans"),
+    [
+        (["S-PER", "I-PER", "X"], [("PER", 1, 2)]),  # S- continues nothing, so the I- opens a span
+        (["_", "", "B-", "I-", "o"], []),
+        (["B-a", "X", "I-a"], [("a", 0, 1), ("a", 2, 3)]),
+    ],
+)
+def test_tags_of_another_scheme_mark_no_span(tags: list[str], spans: list[tuple[str, int, int]]) -> None:
+    assert spans_of(tags) == spans

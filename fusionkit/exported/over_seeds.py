@@ -10,16 +10,16 @@ import numpy as np
 
 from fusionkit.errors import StoreError
 from fusionkit.io.files import read_json
+from fusionkit.runs.errors_of_means import half_over_seeds
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.runs.summary import OF_A_SEED, SEEDS
-from fusionkit.statistics import INTERVALS
 
 OF_SEEDS = (*SEEDS, *OF_A_SEED)
 
 
 def over_seeds(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Mean, standard deviation and Student's 95 % interval of each score over the finished runs beside this one that
-    differ from it only in their seeds; None if there is no other.
+    """Mean, standard deviation and 95 % interval over seeds of each score, as a table of results has them, over the
+    finished runs beside this one that differ from it only in their seeds; None if there is no other.
 
     Args:
         folder: of the run; other runs are beside it. A damaged record among them is left out.
@@ -28,7 +28,7 @@ def over_seeds(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | None
         ``runs``, their number, and ``scores``: by split and score, for scores that all runs have, ``mean``, ``std``,
         ``low`` and ``high``.
     """
-    found = []
+    found, seeds = list[dict[str, Any]](), list[tuple[int, int]]()
     for path in RunsFolder(folder.parent).record_files():
         try:
             other = record if path.parent == folder else read_json(path)
@@ -36,10 +36,15 @@ def over_seeds(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | None
             continue
         if other.get("status") == "finished" and _setting(other) == _setting(record):
             found.append(other["scores"])
+            seeds.append((other["spec"]["data_seed"], other["spec"]["init_seed"]))
     if len(found) < 2:
         return None
     scores = {
-        split: {name: _spread(values) for name in of_split if len(values := _values(found, split, name)) == len(found)}
+        split: {
+            name: _spread(values, seeds)
+            for name in of_split
+            if len(values := _values(found, split, name)) == len(found)
+        }
         for split, of_split in record["scores"].items()
     }
     return {"runs": len(found), "scores": scores}
@@ -54,7 +59,7 @@ def _setting(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record["spec"].items() if name not in OF_SEEDS}
 
 
-def _spread(values: list[float]) -> dict[str, float]:
+def _spread(values: list[float], seeds: list[tuple[int, int]]) -> dict[str, float]:
     array = np.array(values, dtype=np.float64)
-    low, high = INTERVALS["t"](array)
-    return {"mean": float(array.mean()), "std": float(array.std(ddof=1)), "low": low, "high": high}
+    mean, half = float(array.mean()), half_over_seeds(array, [draw for draw, _ in seeds], [init for _, init in seeds])
+    return {"mean": mean, "std": float(array.std(ddof=1)), "low": mean - half, "high": mean + half}

@@ -5,7 +5,6 @@ For the page a table is columns with their kinds, and rows of cells with a text 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError
-from fusionkit.metrics import LESS_IS_BETTER, is_better, metric_name
+from fusionkit.metrics import is_clearly_better, metric_name
 from fusionkit.plural import counted
 from fusionkit.report.display_names import METHOD_AXES, bounds_of, times_of, unit_of
 from fusionkit.report.report_data import CELL, ReportData
@@ -96,10 +95,10 @@ def beside_floors(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Add ``is_beaten``: whether a row's mean is not above the majority's; and a note on these rows."""
     means = {key[:2]: float(scores.mean()) for key, scores in floors.items() if key[2] == MAJORITY}
+    cells = list(zip(table["task_name"], table["shots_name"], strict=True))
     beaten = [
-        not is_better(str(row["metric"]), row["mean"], means.get((row["task_name"], row["shots_name"]), math.nan))
-        and (row["task_name"], row["shots_name"]) in means
-        for _, row in table.iterrows()
+        cell in means and not is_clearly_better(str(metric), mean, means[cell])
+        for cell, metric, mean in zip(cells, table["metric"], table["mean"], strict=True)
     ]
     note = (
         f"{MARK} not above the majority of the training labels: this score cannot tell such a head from none. "
@@ -109,10 +108,8 @@ def beside_floors(
 
 
 def mark_best(table: pd.DataFrame) -> pd.DataFrame:
-    """Add ``is_best``: whether a row has the best mean of its task and size of draw, or ties with it."""
-    goodness = table["mean"].where(~table["metric"].isin(LESS_IS_BETTER), -table["mean"])
-    best = goodness.groupby([table["task_name"], table["shots_name"]]).transform("max")
-    return table.assign(is_best=(goodness == best) | table[TIED].fillna(False).astype(bool))
+    """Add ``is_best``: whether a row has the best mean of its task and size of draw, or ties with it by a test."""
+    return table.assign(is_best=table[TIED].fillna(False).astype(bool))
 
 
 def matrix_tables(study: ReportData, table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ not used.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from fusionkit.errors import UsageError
-from fusionkit.metrics import is_better
+from fusionkit.metrics import is_better, is_clearly_better
 from fusionkit.plural import counted
 from fusionkit.runs.errors_of_means import are_means
 from fusionkit.runs.floors import are_floors
@@ -123,6 +124,7 @@ def best_run(frame: pd.DataFrame) -> str:
     best = best[best["status"] == "finished"]
     if best.empty:
         raise UsageError("no run has finished", remedy="`fusionkit status` says what failed and why")
+    best = best.sort_values([*SEEDS], kind="stable")  # of equal seeds the first, whichever ended first
     scores = best["validation_score"].to_numpy(dtype=np.float64)
     place = scores.argmax() if is_better(str(best["metric"].iloc[0]), 1.0, 0.0) else scores.argmin()
     return str(best["digest"].iloc[int(place)])
@@ -185,8 +187,8 @@ def _best(group: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
             continue
         own, known = (len({seeds[at] for at in good}), len(good) == len(of_setting)), scores[good]
         known = known[~np.isnan(known)]
-        mean = float(known.mean()) if len(known) else np.nan
-        better = np.isnan(best_mean) or is_better(str(group["metric"].iloc[good[0]]), mean, best_mean)
+        mean = math.fsum(known) / len(known) if len(known) else np.nan  # whatever the order in which the runs ended
+        better = np.isnan(best_mean) or is_clearly_better(str(group["metric"].iloc[good[0]]), mean, best_mean)
         if best is None or own > rank or (own == rank and better):
             best, rank, best_mean = good, own, mean
     return group if best is None else group.iloc[best]

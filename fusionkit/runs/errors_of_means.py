@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -14,18 +16,18 @@ from fusionkit.runs.shown_split import SCORED_ON, TEST
 from fusionkit.runs.task_rows import MEAN
 from fusionkit.statistics.examples import Answered, TwoWay, two_way
 from fusionkit.statistics.intervals import Floats
-from fusionkit.statistics.seeds import SeedError
+from fusionkit.statistics.seeds import SeedError, seed_error
 
 SEEDS, EXAMPLES, BOTH = OVER
 
 
-def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | None, groups: int) -> tuple[str, str]:
+def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | None, most: int) -> tuple[str, str]:
     """What intervals and p-values are over (seeds, test examples or both), and a note where answers are missing.
 
     Args:
         over: ``seeds``, ``examples`` or ``both``. None means ``both`` where all finished runs have answers on test
             (``examples`` if no group has two runs), else ``seeds``.
-        groups: the number of groups of ``frame``.
+        most: the most finished runs of heads that a group of ``frame`` has.
 
     Raises:
         UsageError: runs without answers, where examples are asked for.
@@ -41,7 +43,7 @@ def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | 
         if lacking:
             told = f"no answers are kept of {counted(len(lacking), 'run')}, so nothing is said of other test examples"
             return SEEDS, told
-        return (EXAMPLES if len(runs) <= groups else BOTH), ""
+        return (EXAMPLES if most < 2 else BOTH), ""
     if lacking or len(on_test) < len(runs):
         raise UsageError(
             f"--over {over} needs each run's answers on test",
@@ -84,6 +86,11 @@ def error_of_mean(seeds: SeedError, runs: pd.DataFrame, answers: ExampleScores |
         for rows in by_set.values()
     ]
     return two_way(tables, seeds)
+
+
+def half_over_seeds(scores: Floats, draws: Sequence[int], inits: Sequence[int]) -> float:
+    """Half the width of the 95 % interval over seeds of the mean of scores ``[n]``; NaN for one run."""
+    return without_examples(seed_error(scores, draws, inits)).half(SEEDS)
 
 
 def without_examples(seeds: SeedError) -> TwoWay:

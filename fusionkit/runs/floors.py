@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fusionkit.metrics import is_better, is_share, metric_name
+from fusionkit.metrics import is_clearly_better, is_share, metric_name
 from fusionkit.names import FLOORS
 from fusionkit.plural import counted
 from fusionkit.runs.shown_split import SCORED_ON
@@ -54,7 +54,7 @@ def with_majority(table: pd.DataFrame, keys: Sequence[str], free: Sequence[str])
     beats = [
         None
         if row[name] in FLOORS or pd.isna(floor) or pd.isna(row["mean"])
-        else is_better(str(row["metric"]), row["mean"], floor)
+        else is_clearly_better(str(row["metric"]), row["mean"], floor)
         for row, floor in zip(rows, beside, strict=True)
     ]
     found = table.assign(majority=beside, beats_majority=pd.array(beats, dtype="boolean"))

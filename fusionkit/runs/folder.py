@@ -25,7 +25,7 @@ from fusionkit.io.files import disk_errors, parse_json, write_durably, write_fie
 from fusionkit.metrics import split_score
 from fusionkit.names import FLOORS
 from fusionkit.options.entry import options_of
-from fusionkit.runs.task_rows import rows_of_tasks, scored_on, weights_of_tasks
+from fusionkit.runs.task_rows import metrics_of, rows_of_tasks, scored_on, weights_of_tasks
 from fusionkit.specs import OF_TASKS, RunSpec
 from fusionkit.statistics.kept_answers import RunAnswers, from_bytes, from_text, to_bytes
 from fusionkit.tasks import tasks_of
@@ -214,7 +214,7 @@ class RunsFolder:
         ``metric`` is the score to show, None means each task's own; UsageError if no run has it.
         """
         records = self.records()
-        known = {name for record in records for name in record.get("scores", {}).get("validation", {})}
+        known = {name for record in records for name in metrics_of(record)}
         if metric is not None and metric not in known:
             raise unknown_name("metric of these runs", metric, known)
         rows = (flat_tests(record, metric) if each_test else [flat_record(record, metric)] for record in records)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.metrics import is_share, stored_unit
 from fusionkit.options.entry import options_of
-from fusionkit.runs.errors_of_means import BOTH, chosen_over, error_of_mean
+from fusionkit.runs.errors_of_means import BOTH, chosen_over, error_of_mean, without_examples
 from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors, with_majority, without_options
@@ -106,8 +106,9 @@ def summarise(
     # Only the needed columns: pandas copies each of a hundred columns for each group.
     read = dict.fromkeys([*keys, *shown, *average, *SEEDS, *READ])
     groups = list(frame[[name for name in read if name in frame]].groupby(keys, sort=False, dropna=False))
-    heads = sum(not are_floors(group).all() for _, group in groups)
-    over, lacking = chosen_over(SEEDS_ALONE if interval != "t" else over, frame, answers, heads)
+    finished = (group[(group["status"] == "finished") & ~are_floors(group)] for _, group in groups)
+    most = max(map(len, finished), default=0)
+    over, lacking = chosen_over(SEEDS_ALONE if interval != "t" else over, frame, answers, most)
     rows = []
     for values, group in groups:
         found = {name: _value_of(group[name]) for name in shown}
@@ -336,17 +337,19 @@ def _group(
 ) -> dict[str, object]:
     good = group[group["status"] == "finished"]
     n, scores, validation = len(good), scores_of(good), good["validation_score"].to_numpy(dtype=np.float64)
-    mean, seeds = float(np.mean(scores)) if n else np.nan, good[[*SEEDS]].to_numpy().tolist()
+    # Sorted: rounding depends on the order, and the order in which runs ended must not show.
+    mean, seeds = float(np.mean(np.sort(scores))) if n else np.nan, good[[*SEEDS]].to_numpy().tolist()
+    complete = True
     if average and n:
         table, validation = _by_seed(good, scores, average), _by_seed(good, validation, average).mean().to_numpy()
         mean = float(table.mean().mean())
         # Unless all values have the same seeds, the means of seeds would also differ by the values they are over.
         complete = not table.isna().to_numpy().any()
         scores, seeds = (table.mean(axis=1).to_numpy(), list(table.index)) if complete else (np.empty(0), [])
-    std = float(np.std(scores, ddof=1)) if len(scores) > 1 else np.nan
+    std = float(np.std(np.sort(scores), ddof=1)) if len(scores) > 1 else np.nan
     of_floors = n > 0 and bool(are_floors(good).all())  # floors have no initial weights
     of_seeds = seed_error(scores, [seed[0] for seed in seeds], [0 if of_floors else seed[1] for seed in seeds])
-    errors = error_of_mean(of_seeds, good, answers)
+    errors = error_of_mean(of_seeds, good, answers) if complete else without_examples(of_seeds)
     half = errors.half(over if errors.test_examples else SEEDS_ALONE)
     low, high = (mean - half, mean + half) if interval == "t" else INTERVALS[interval](scores)
     metrics, splits = good["metric"].unique(), group[SCORED_ON].dropna().unique()

@@ -33,6 +33,22 @@ def rows_of_tasks(
     return rows if metric not in (None, MEAN) else [*rows, {**flat, "task": MEAN, "label": None, "head": None}]
 
 
+def metrics_of(record: Mapping[str, Any]) -> set[str]:
+    """The scores that a table can show of a run. Those of tasks over stores of their own have no task's name in front:
+    :func:`rows_of_tasks` shows each task's.
+    """
+    names = set(record.get("scores", {}).get("validation", {}))
+    if not record["spec"].get("task_stores"):
+        return names
+    tasks = parts_of(RunSpec.from_dict(record["spec"]))
+
+    def short(name: str) -> str:
+        of = max((task for task in tasks if name.startswith(f"{task}_")), key=len, default=None)
+        return name if of is None else name.removeprefix(f"{of}_")
+
+    return set(map(short, names))
+
+
 def weights_of_tasks(record: Mapping[str, Any]) -> dict[str, Any]:
     """The number of parameters that several tasks over one encoder need without their heads, and that number as a
     multiple of the encoder's parameters.

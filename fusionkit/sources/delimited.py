@@ -1,9 +1,10 @@
 """CSV and TSV with a header line.
 
 CSV fields may be quoted and then hold commas, quotes and line ends. TSV fields are read without quoting, as in GLUE's
-files, where an unpaired quote is text. A column becomes numeric only where that loses nothing in any split: ``007`` and
-numbers of more digits than a float holds stay text. In a numeric column an empty cell is a missing number, and so is
-``nan``, which other programs write for one.
+files, where an unpaired quote is text. A column becomes numeric where all of its cells in every split are decimal
+numbers: ``007``, and whole numbers of more digits than a float holds, stay text. A fraction is rounded to a float, and
+``1.10`` is the same number as ``1.1``. In a numeric column an empty cell is a missing number, and so is ``nan``, which
+other programs write for one.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _last_line_and_longest_row(path: Path, quotes: bool, limit: int | None) -> t
 
 
 def with_numbers(splits: dict[str, Examples]) -> dict[str, Examples]:
-    """Text columns turned into numbers where that loses nothing in any split."""
+    """Text columns turned into numbers where all of their cells in every split are numbers."""
     kinds = {name: _Kind() for name in next(iter(splits.values())).column_names}
     for examples in splits.values():
         for batch in examples.batches():

@@ -116,12 +116,12 @@ class TwoWay:
     def half(self, over: str, level: float = LEVEL) -> float:
         """Half the width of the interval over ``seeds``, ``examples`` or ``both``."""
         tail = (1 + level) / 2
-        by_seeds = _quantile(tail, self.seeds.freedom) * self.of_seeds
+        by_seeds = _half(tail, self.seeds.freedom, self.of_seeds)
         if over == "seeds":
             return by_seeds
         if over == "examples":
-            return _quantile(tail, self.test_examples - 1) * self.of_examples
-        return max(_quantile(tail, self.freedom) * self.of_both, by_seeds) if self.of_both == self.of_both else np.nan
+            return _half(tail, self.test_examples - 1, self.of_examples)
+        return max(_half(tail, self.freedom, self.of_both), by_seeds) if self.of_both == self.of_both else np.nan
 
     def p_value(self, mean: float, over: str) -> float:
         """The p-value of Student's test that the difference is 0; for ``both`` it is never less than over seeds."""
@@ -131,10 +131,11 @@ class TwoWay:
         return by_seeds if over == "seeds" else max(_student(mean, self.of_both, self.freedom), by_seeds)
 
 
-def _quantile(tail: float, freedom: float) -> float:
+def _half(tail: float, freedom: float, error: float) -> float:
+    """The quantile of Student's distribution times an error; 0 where nothing varies."""
     from scipy.special import stdtrit  # scipy.stats, whose t.ppf calls it, takes a second to import
 
-    return float(stdtrit(freedom, tail))
+    return 0.0 if error == 0.0 else float(stdtrit(freedom, tail)) * error
 
 
 def _student(mean: float, error: float, freedom: float) -> float:

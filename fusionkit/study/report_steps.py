@@ -22,6 +22,7 @@ from fusionkit.runs.folder import flat_tests
 from fusionkit.runs.shown_split import TEST
 from fusionkit.runs.summary import NOTES
 from fusionkit.runs.tabulate import tabulate
+from fusionkit.runs.task_rows import metrics_of
 from fusionkit.statistics.kept_answers import RunAnswers
 from fusionkit.study.fit_step import SweepFit, all_digests, runs_content
 from fusionkit.study.folder import StudyFolder, content_of
@@ -61,7 +62,7 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
         UsageError: no run has the comparison's metric.
     """
     records = [(name, record) for name in comparison.sweeps for record in fittings[name].records()]
-    known = {name for _, record in records for name in record.get("scores", {}).get("validation", {})}
+    known = {name for _, record in records for name in metrics_of(record)}
     if comparison.metric is not None and comparison.metric not in known:
         raise unknown_name(f"metric of comparison {comparison.name}", comparison.metric, known)
     rows = [{"sweep": name, **row} for name, record in records for row in flat_tests(record, comparison.metric)]

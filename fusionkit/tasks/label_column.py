@@ -116,12 +116,13 @@ def read_numbers(column: LabelColumn) -> Gold:
                 remedy="mend the source and encode it again, or choose another --label",
             ) from error
     sound = np.isfinite(values)
-    if not sound.all() and not np.isnan(values).all():
-        first = int(np.flatnonzero(~sound)[0])
+    needed = np.ones(len(frame), dtype=bool) if column.among is None else column.among
+    if not sound[needed].all() and not np.isnan(values).all():
+        first = int(np.flatnonzero(~sound & needed)[0])
         raise DataError(
             f"{split}, example {first}: no number in {label!r}",
             expected="a finite number in every example, or in none of the split",
-            received=f"{values[first]}; none in {int((~sound).sum())} of {counted(len(values), 'example')}",
+            received=f"{values[first]}; none in {int((~sound & needed).sum())} of {counted(len(values), 'example')}",
             remedy="remove these examples or fill in their numbers, and encode again",
         )
     return values.tolist(), sound

@@ -16,7 +16,8 @@ NAMES = {
     "t": "Student's test over seeds",
 }  # fmt: skip
 OVER_EXAMPLES = {
-    "both": "two-way test over seeds and test examples", "examples": "approximate randomisation of test examples",
+    "both": "two-way test over seeds and test examples",
+    "examples": "approximate randomisation of test examples (McNemar's test for accuracies of one run each)",
 }  # fmt: skip
 CORRECTED = {"holm": "Holm's correction", "bonferroni": "Bonferroni's correction", "fdr": "Benjamini's and Hochberg's"}
 FEW = 20  # blocks; with fewer the bootstrap finds false differences (docs/statistics.md)

@@ -31,21 +31,24 @@ from torch.nn import functional
 from fusionkit.heads.sigmoid_classifier import UNCHOSEN
 from fusionkit.machine.devices import CPU
 from fusionkit.ragged import IntArray
+from fusionkit.tags import is_span_tag
 
 
 class Spans:
     """The spans of one split's words; the attribute ``gold`` is their number.
 
     Args:
-        names: the tag of each class: ``O``, ``B-x`` or ``I-x``. offsets: int64 ``[sentences + 1]`` into the words.
+        names: the tag of each class: ``O``, ``B-x`` or ``I-x``; others, which only gold can have, mark no span.
+        offsets: int64 ``[sentences + 1]`` into the words.
         gold: int64 ``[words]``. device: the device of the tags to count.
     """
 
     def __init__(self, names: Sequence[str], offsets: IntArray, gold: IntArray, device: torch.device = CPU) -> None:
-        kinds = {kind: k for k, kind in enumerate(dict.fromkeys(name[2:] for name in names if name != "O"), start=1)}
-        of_tag = torch.tensor([kinds.get(name[2:], 0) for name in names], dtype=torch.int32)  # 0 is no span
+        marking = [name if is_span_tag(name) else "O" for name in names]
+        kinds = {kind: k for k, kind in enumerate(dict.fromkeys(name[2:] for name in marking if name != "O"), start=1)}
+        of_tag = torch.tensor([kinds.get(name[2:], 0) for name in marking], dtype=torch.int32)  # 0 is no span
         self._kind = of_tag.to(device)
-        self._opens = torch.tensor([name.startswith("B-") for name in names]).to(device)
+        self._opens = torch.tensor([name.startswith("B-") for name in marking]).to(device)
         first = torch.zeros(int(offsets[-1]) + 1, dtype=torch.bool)
         first[torch.from_numpy(offsets)] = True
         first[0] = first[-1] = True

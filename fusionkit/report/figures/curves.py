@@ -19,7 +19,6 @@ from fusionkit.report.figures.encodings import (
     SECONDS,
     colours_of,
     dashes_of,
-    interval,
     methods_of,
     panels,
     score_axis,
@@ -29,7 +28,9 @@ from fusionkit.report.figures.encodings import (
 )
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import CELL, ReportData
+from fusionkit.runs.errors_of_means import half_over_seeds
 from fusionkit.runs.folder import timed_curve
+from fusionkit.runs.summary import SEEDS
 from fusionkit.runs.task_rows import MEAN
 
 X_TITLES = {"epoch": "epoch", "seconds": "seconds of one head trained alone", "step": "steps of the optimizer"}
@@ -48,7 +49,7 @@ def data(x: str, y: str, study: ReportData, predictions: AllPredictions) -> pd.D
     runs = runs[~of_own_stores(runs) | (runs["task"] == MEAN)]  # for such tasks an epoch has only their mean
     several = set(runs["task_name"][runs.groupby("task_name")["shots_name"].transform("nunique") > 1])
     rows: list[dict[str, Any]] = []
-    for digest, task, shots, method in runs[["digest", *CELL]].itertuples(index=False):
+    for digest, task, shots, method, draw, init in runs[["digest", *CELL, *SEEDS]].itertuples(index=False):
         record = study.records[digest]
         times = times_of(study.metric(task)) if is_score else 1.0
         steps = study.epoch_steps(record)
@@ -62,18 +63,18 @@ def data(x: str, y: str, study: ReportData, predictions: AllPredictions) -> pd.D
             if at is not None and value is not None and math.isfinite(value):
                 named = draw_of(shots) if task in several else ""
                 cell = {"task": task, "draw": named, "method": method}
-                rows.append({**cell, "epoch": point["epoch"], "x": at, "value": times * value})
+                rows.append({**cell, "epoch": point["epoch"], "x": at, "value": times * value, "seeds": (draw, init)})
     if not rows:
         return None
     found = []
     cells = pd.DataFrame(rows).groupby(["task", "draw", "method", "epoch"], sort=False)
     for (task, of_draw, method, epoch), group in cells:
-        mean, low, high = interval(group["value"].to_numpy())
+        values, (draws, inits) = group["value"].to_numpy(), zip(*group["seeds"], strict=True)
+        mean, half = float(values.mean()), half_over_seeds(values, draws, inits)
         name = study.task_with_unit(task, str(of_draw)) if is_score else task
         place = {"epoch": epoch} if x == "epoch" else {"epoch": epoch, x: group["x"].mean()}
-        found.append({
-            "task": name, "method": method, **place, "value": mean, "low": low, "high": high, "runs": len(group),
-        })  # fmt: skip
+        told = {"value": mean, "low": mean - half, "high": mean + half, "runs": len(group)}
+        found.append({"task": name, "method": method, **place, **told})
     return pd.DataFrame(found)
 
 

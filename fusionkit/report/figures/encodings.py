@@ -6,14 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import in_order
 from fusionkit.report.report_data import ReportData
-from fusionkit.statistics import INTERVALS
 
 WIDTH, HEIGHT = 230, 170  # of a panel, in pixels, unless the page sets another size
 COLUMNS = 3
@@ -116,14 +113,6 @@ def spread(mark: Any, value: str = "score") -> Any:
         at: f"isValid(datum.{name}) ? datum.{name} : datum.{value}" for at, name in (("from", "low"), ("to", "high"))
     }
     return mark.transform_calculate(**ends).encode(y=altair().Y("from:Q", title=None), y2="to:Q")
-
-
-def interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Mean and 95 % t interval of the finite ones of some scores ``[n]``; NaN for an interval of one score."""
-    scores = values[np.isfinite(values)]
-    if not len(scores):
-        return np.nan, np.nan, np.nan
-    return float(scores.mean()), *INTERVALS["t"](scores)
 
 
 def tooltip(**fields: str) -> list[Any]:

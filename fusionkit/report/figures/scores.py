@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fusionkit.errors import UsageError
@@ -19,7 +20,6 @@ from fusionkit.report.figures.encodings import (
     SECONDS,
     colours_of,
     dashes_of,
-    interval,
     methods_of,
     panels,
     score_axis,
@@ -32,6 +32,7 @@ from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison.pareto import PARETO, with_pareto
 from fusionkit.runs.comparison.rivals import Rivals
+from fusionkit.runs.errors_of_means import half_over_seeds
 from fusionkit.runs.summary import scores_of, summarise
 
 # Of each figure by a cost: the runs' column, and the title of its axis.
@@ -197,8 +198,12 @@ def _has_both(data: pd.DataFrame) -> bool:
 
 def score_of(study: ReportData, task: object, runs: pd.DataFrame) -> dict[str, Any]:
     """Mean and interval of some runs of a task, in the unit in which they are shown."""
-    mean, low, high = interval(scores_of(runs) * times_of(study.metric(task)))
-    return {"score": mean, "low": low, "high": high, "runs": len(runs)}
+    scores, times = scores_of(runs), times_of(study.metric(task))
+    known = runs[np.isfinite(scores)]
+    scores = scores[np.isfinite(scores)] * times
+    half = half_over_seeds(scores, known["data_seed"].tolist(), known["init_seed"].tolist())
+    mean = float(scores.mean()) if len(scores) else np.nan
+    return {"score": mean, "low": mean - half, "high": mean + half, "runs": len(runs)}
 
 
 def lines(study: ReportData, x: Any, data: pd.DataFrame, **told: str) -> Any:

@@ -104,7 +104,9 @@ def compare(
     _check(found, others, groups, names, fixed, over)
     # Floors have a difference and no test: more tests would raise the corrected p-values of the heads.
     floors = {place for place, group in enumerate(groups) if are_floors(group).all()}
-    several = len([place for place in found if place not in floors]) if simultaneous else 1
+    # A single difference has no p-value over seeds, and is no comparison.
+    tested = [p for p in found if p not in floors and len(found[p].differences) > (over != EXAMPLES)]
+    several = len(tested) if simultaneous else 1
     how = How(
         interval, test or PERMUTATION, over, 1 - (1 - LEVEL) / max(several, 1), None if block == DATA else answers
     )

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fusionkit.metrics import is_better
+from fusionkit.metrics import is_clearly_better
 from fusionkit.names import BLOCKS
 from fusionkit.runs.floors import are_floors
 from fusionkit.runs.shown_split import SCORED_ON
@@ -76,11 +76,6 @@ class Pairs:
         return [ours[0].metric for ours, _ in self.trials]
 
     @property
-    def data(self) -> list[str]:
-        """The training data of each pair."""
-        return [ours[0].data for ours, _ in self.trials]
-
-    @property
     def seeds(self) -> SeedError:
         """The error of the mean difference over new seeds, or over new data sets if these are the blocks."""
         if self.by_data:
@@ -98,8 +93,8 @@ class Pairs:
     def outcomes(self) -> tuple[int, int, int]:
         """The numbers of pairs that ours won, tied and lost; the lower perplexity wins."""
         triples = list(zip(self.metrics, self.ours, self.theirs, strict=True))
-        won = sum(is_better(metric, one, other) for metric, one, other in triples)
-        lost = sum(is_better(metric, other, one) for metric, one, other in triples)
+        won = sum(is_clearly_better(metric, one, other) for metric, one, other in triples)
+        lost = sum(is_clearly_better(metric, other, one) for metric, one, other in triples)
         return won, len(triples) - won - lost, lost
 
 

@@ -66,6 +66,22 @@ def test_one_setting_serves_all_tasks_of_a_run_and_their_mean_decides() -> None:
     assert chosen.notes == ["chosen by validation: lr of 0.001, 0.002, 0.004"]
 
 
+def test_equal_means_are_a_tie_in_whatever_order_the_runs_ended() -> None:
+    """0.3 + 0.2 + 0.1 and 0.1 + 0.2 + 0.3 are not the same float: the first of two equal settings counts."""
+    one, other = [0.3, 0.2, 0.1], [0.1, 0.2, 0.3]
+    assert np.mean(one) != np.mean(other)
+    for first, second in ((one, other), (other, one)):
+        frame = pd.concat([runs("last", first, lr=1e-3), runs("last", second, lr=2e-3)], ignore_index=True)
+        for each in (frame, frame[::-1]):
+            assert set(choose(each).frame["lr"]) == {1e-3}
+
+
+def test_of_equal_seeds_the_first_is_the_best_run() -> None:
+    frame = runs("last", [0.4, 0.6, 0.6])
+    wanted = frame["digest"][1]
+    assert [best_run(each) for each in (frame, frame[::-1])] == [wanted, wanted]
+
+
 def test_a_group_is_all_that_the_tuned_options_and_seeds_leave() -> None:
     other = grid().assign(shots=8)
     better = other["lr"] == 1e-3

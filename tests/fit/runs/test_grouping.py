@@ -16,10 +16,13 @@ from fusionkit.report.display_names import named
 from fusionkit.report.figures.weights import by_language
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import CELL, ReportData
+from fusionkit.runs.errors_of_means import half_over_seeds
+from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.folder import flat_record, flat_tests
 from fusionkit.runs.summary import AXES, SEEDS, summarise
 from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
+from fusionkit.statistics.kept_answers import CLASS, KeptAnswers, RunAnswers
 
 OTHER_VALUES: dict[str, Any] = {
     "store": "other", "mix": "s,o:5%", "evaluate_on": "other", "task": "classification", "label": "intent",
@@ -179,3 +182,50 @@ def test_groups_of_one_value_stand_together_in_the_order_of_by() -> None:
     assert order == [(n, fusion) for n in (None, 8, 2) for fusion in ("last", "linear")]
     assert table.attrs["notes"]
     assert tabulate(frame(*runs), ["fusion", "shots"])["fusion"].tolist() == ["last"] * 3 + ["linear"] * 3
+
+
+def answers_of(table: pd.DataFrame) -> ExampleScores:
+    """Answers with each run's score: accuracies over 40 examples of which the first ones are right."""
+    scores = dict(zip(table["digest"], table["score"], strict=True))
+    evaluated = set(table["evaluated"])
+
+    def read(digest: str) -> dict[str, RunAnswers]:
+        told = np.arange(40, dtype=np.uint8) % 2
+        found = np.where(np.arange(40) < 40 * scores[digest], told, 1 - told)
+        kept = RunAnswers({"": KeptAnswers(CLASS, {"told": told, "found": found}, ("a", "b"))})
+        return dict.fromkeys(evaluated, kept)
+
+    return ExampleScores(read)
+
+
+CLASSES = {"metric": "accuracy", "task": "classification", "label": "label", "head": "classifier"}
+
+
+def test_an_average_over_unlike_seeds_has_no_interval_over_examples_either() -> None:
+    """Its mean weighs the values equally, and errors over examples would weigh them by their numbers of runs."""
+    table = frame(*two_seeds(0.5, data="de", evaluated="de"), record(0.7, data="en", evaluated="en", store="t"))
+    table = table.assign(**CLASSES)
+    found = summarise(table, ["fusion"], average=["data"], over="examples", answers=answers_of(table)).iloc[0]
+    assert found["mean"] == pytest.approx(0.6)
+    assert found[["std", "low", "high", "se_examples"]].isna().all()
+
+
+def test_failed_runs_of_another_fusion_do_not_change_what_intervals_are_over() -> None:
+    good = frame(*two_seeds(0.5)).assign(**CLASSES)
+    lost = frame(*two_seeds(None, fusion="dwatt", status="failed", metric=None))
+    one = good[:1]
+    for table, over in ((good, "both"), (pd.concat([good, lost], ignore_index=True), "both"), (one, "examples")):
+        assert summarise(table, ["fusion"], answers=answers_of(good)).attrs["over"] == over
+
+
+@pytest.mark.parametrize(
+    "seeds", [[(k, k) for k in range(5)], [(d, i) for d in range(3) for i in range(3)]], ids=["alone", "crossed"]
+)
+def test_an_interval_over_seeds_is_the_tables_wherever_it_is_shown(seeds: list[tuple[int, int]]) -> None:
+    scores = np.random.default_rng(0).normal(0.5, 0.1, len(seeds))
+    table = summarise(
+        frame(*(record(float(s), data_seed=d, init_seed=i) for s, (d, i) in zip(scores, seeds, strict=True))),
+        over="seeds",
+    )
+    half = half_over_seeds(scores, [draw for draw, _ in seeds], [init for _, init in seeds])
+    assert (table["high"][0] - table["low"][0]) / 2 == pytest.approx(half)

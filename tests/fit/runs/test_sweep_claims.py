@@ -15,7 +15,8 @@ import pytest
 
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.runs.claims import Claims, runs_status, this_process
+from fusionkit.io.locks import this_process
+from fusionkit.runs.claims import Claims, runs_status
 from fusionkit.runs.folder import UNIT
 from fusionkit.store import Store
 

@@ -19,6 +19,7 @@ from fusionkit.fit.train.evaluate import Evaluator
 from fusionkit.fit.train.f1 import Spans
 from fusionkit.statistics.examples import SCORES
 from fusionkit.statistics.kept_answers import from_bytes, from_text, to_bytes, to_text
+from fusionkit.tags import spans_of
 from fusionkit.tasks import TASKS
 
 NAMES = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -62,6 +63,18 @@ def test_nothing_right_or_nothing_there_is_zero() -> None:
     assert float(Spans(NAMES, offsets, nothing.numpy()).f1(tags)) == 0.0
     assert float(Spans(NAMES, offsets, nothing.numpy()).f1(nothing)) == 0.0
     assert float(Spans(NAMES, offsets, gold).f1(tags)) == 1.0
+
+
+@pytest.mark.parametrize("strange", ["_", "-", "o", "", "S-PER", "I-"])
+def test_a_gold_tag_of_another_scheme_marks_no_span(strange: str) -> None:
+    """Only the scored split can have one: train's tags decide that spans are counted."""
+    names = [*NAMES, strange]
+    gold, found = [1, 2, 0, 5, 0, 2], [1, 2, 0, 0, 0, 2]
+    offsets, texts = np.array([0, 4, 6]), [names[k] for k in gold]
+    spans = Spans(names, offsets, np.array(gold))
+    assert spans.gold == sum(len(spans_of(texts[a:b])) for a, b in pairwise(offsets)) == 2
+    assert float(spans.f1(torch.tensor(found))) == 1.0
+    assert float(spans.f1(torch.zeros(6, dtype=torch.int64))) == 0.0
 
 
 @pytest.mark.parametrize("words", [0, 1])
