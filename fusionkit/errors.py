@@ -51,6 +51,10 @@ class IdentityError(UsageError):
     """The store at this place was made from something else: exit code 2."""
 
 
+class CannotStartError(UsageError):
+    """An encoder whose upper layers cannot be computed from the stored states of the layer below: exit code 2."""
+
+
 class SourceWarning(UserWarning):
     """A fusion or head that is not fusionkit's is imported from a file that has changed since the run was trained."""
 

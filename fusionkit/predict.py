@@ -22,7 +22,7 @@ from fusionkit.encode.batching import Batching
 from fusionkit.encode.text_pairs import live_groups, live_sequences
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.encoder.truncate import truncated
-from fusionkit.errors import EncoderError, UsageError
+from fusionkit.errors import UsageError
 from fusionkit.exported import open_heads
 from fusionkit.exported.head_names import head_names
 from fusionkit.exported.one_pass import answering, kind_of, pair_as, refuse_different
@@ -32,6 +32,7 @@ from fusionkit.fit.model.precision import full_float32
 from fusionkit.live_rows import Reader, SharedRows, in_order, readers_of, shared_rows
 from fusionkit.plural import counted
 from fusionkit.ragged import IntArray
+from fusionkit.store.same_encoder import refuse_other_encoder
 from fusionkit.tags import are_span_tags, spans_of
 from fusionkit.tasks import ALONE
 from fusionkit.tuning.trained import has_own_weights, trained_encoder
@@ -178,15 +179,9 @@ def predictor_of(
         trust_remote_code=trust_remote_code,
         untrained=wanted.get("untrained"),
     )
-    for part in ("weights", "tokenizer"):
-        if loaded.identity[part] != wanted[part]:
-            raise EncoderError(
-                f"encoder {loaded.name!r} is not the one that the runs were trained over: its {part} differ"
-                + ("s" if part == "tokenizer" else ""),
-                expected=f"sha256 {wanted[part]}",
-                received=f"sha256 {loaded.identity[part]}",
-                remedy="give the encoder of the runs with --encoder, or encode and fit again with this one",
-            )
+    remedy = "give the encoder of the runs with --encoder, or encode and fit again with this one"
+    what = f"encoder {loaded.name!r} is not the one that the runs were trained over"
+    refuse_other_encoder(loaded.identity, wanted, what, remedy)
     highest = max(layer for run in trained if run.delta is None for layer in run.layers)
     return Predictor(trained, truncated(loaded, highest), own, takes, left)
 
@@ -238,7 +233,9 @@ class Predictor:
         self.runs = dict(zip(head_names(runs), runs, strict=True))
         self.encoder, self.takes, self._two = encoder, takes or kind_of(runs[0]), pair_as(runs[0]) == "two"
         self.left_out = list(left_out)
-        self.max_length: int = runs[0].encoding["max_length"]
+        # A method may add positions in front of a text: all heads of a pass then read the shorter text.
+        longest = min(each.max_length for each in (encoder, *(own or {}).values()))
+        self.max_length = min(int(runs[0].encoding["max_length"]), longest)
         for run in runs:
             run.model.to(encoder.device)
         own = own or {}

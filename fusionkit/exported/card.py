@@ -15,6 +15,8 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from fusionkit.fusions import fusion_kind
 from fusionkit.metrics import split_score
 from fusionkit.runs.folder import others_of
+from fusionkit.specs import FROZEN
+from fusionkit.store.manifest import input_kind
 from fusionkit.tasks import tasks_of
 
 TASK_TYPES = {
@@ -109,7 +111,7 @@ def _body(config: Mapping[str, Any]) -> str:
     label, whole = " and ".join(column for column, _ in tasks.values()), "task" if "" in tasks else "tasks"
     names = (label, spec["fusion"], spec["head"], config["encoder"], told, config["data"])
     label, fusion, head, encoder, task, data = map(escaped, names)
-    example, kinds = USES[_input(config)]
+    example, kinds = USES[input_kind(config["encoding"]["columns"])]
     place = ', encoder="FOLDER OF THE ENCODER"' if config["encoder_kind"] == "folder" else ""
     tested = (
         "Scored on test, which was read once. The epoch was chosen by validation."
@@ -178,16 +180,24 @@ On the train split, over rows of {config["rows"]}{pooled}.
 {_labels(config)}## Limits
 
 - Takes {kinds}, as in training; what is longer than {encoding["max_length"]} sub-tokens is cut.{known}{crf}
-- Scores were measured over stored states; live ones differ by the rounding of the store's dtype.
+- Scores were measured over {_measured_over(config)}
 - Languages, domains and kinds of text other than the data set's were not measured.
 """
 
 
+def _measured_over(config: Mapping[str, Any]) -> str:
+    """The states that the scores are of."""
+    if config["spec"].get("method", FROZEN) != FROZEN:
+        return "states that the trained encoder computed, in float32."
+    return "stored states; live ones differ by the rounding of the store's dtype."
+
+
 def _encoder(config: Mapping[str, Any]) -> str:
     """Whether the encoder was trained, and where it is."""
-    method = escaped(config["spec"].get("method", "frozen"))
+    method = escaped(config["spec"].get("method", FROZEN))
     if config["encoder_kind"] == "inside":
-        return f"the\nencoder in the folder encoder, which was trained with the method {method}."
+        trained = "which is frozen" if method == FROZEN else f"which was trained with the method {method}"
+        return f"the\nencoder in the folder encoder, {trained}."
     if config.get("delta_sha256"):
         trained = "What was trained is in delta.safetensors, the rest is not here."
         return f"an\nencoder trained with the method {method}. {trained}"
@@ -294,11 +304,6 @@ def _labels(config: Mapping[str, Any]) -> str:
             of_column = f"{escaped(column)}: " if others else ""
             found.append(f"{of_column}{how}: {', '.join(map(escaped, part['labels']))}.")
     return "\n".join(["## Labels", "", *found, "", ""]) if found else ""
-
-
-def _input(config: Mapping[str, Any]) -> str:
-    columns = config["encoding"]["columns"]
-    return "words" if columns["tokens"] else "pairs" if columns["pair"] else "texts"
 
 
 def escaped(text: str) -> str:

@@ -112,13 +112,7 @@ class Attached:
             UsageError: the encoder does not support it.
         """
         model = self.model
-        if not model.supports_gradient_checkpointing:
-            raise UsageError(
-                f"{type(model).__name__} has no gradient checkpointing",
-                expected="a model with supports_gradient_checkpointing",
-                received="one without",
-                remedy="leave checkpointing out, or accumulate smaller batches",
-            )
+        refuse_checkpointing(model)
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
         model.disable_input_require_grads()  # only reentrant checkpointing needs gradients below the lowest layer
@@ -200,6 +194,17 @@ def attached_parts(
     model.add_module(PARTS, parts.to(some.device, some.dtype))
     own = {f"{PARTS}.{name}": parameter for name, parameter in parts.named_parameters()}
     return Attached(model, structure, trains(model, {**also, **own}), lowest_layer, **more)
+
+
+def refuse_checkpointing(model: Any) -> None:
+    """Raise UsageError for a model that cannot compute its layers again in the backward pass."""
+    if not model.supports_gradient_checkpointing:
+        raise UsageError(
+            f"{type(model).__name__} has no gradient checkpointing",
+            expected="a model with supports_gradient_checkpointing",
+            received="one without",
+            remedy="leave checkpointing out, or accumulate smaller batches",
+        )
 
 
 def copied(tensor: Tensor) -> Tensor:

@@ -4,7 +4,7 @@
     loss = task + λ max(0, Σ sigmoid(α) − target · N)
 
 Symbols: ``θ`` the encoder's weights, frozen, ``N`` of them; ``w`` the difference, which starts at zero, so that the
-encoder starts as it was; ``z`` hard concrete gates of stretch −1.5 … 1.5, drawn once per training pass, and ``α`` their
+encoder starts as it was; ``z`` hard concrete gates of stretch −1.5 … 1.5, drawn once per step, and ``α`` their
 location, which starts at 5; ``sigmoid(α)`` the probability that a gate is not zero (the term ``−β log(1.5 / 1.5)`` is
 zero).
 Two phases: ``w`` and ``α`` train for a share of the steps. Then the ``target`` share of all weights with the largest
@@ -37,7 +37,7 @@ DIFFERENCE, GATES, MASK, PLACES, VALUES = ":difference", ":gates", ":mask", ":pl
 class Difference(nn.Module):
     """``θ → θ + z ⊙ w`` of one weight."""
 
-    noise: Tensor | None  # log u − log(1 − u) of this pass
+    noise: Tensor | None  # log u − log(1 − u) of this step
     kept: Tensor | None  # where the difference is kept, bool
 
     def __init__(self, weight: Tensor) -> None:
@@ -49,7 +49,7 @@ class Difference(nn.Module):
     def forward(self, theta: Tensor) -> Tensor:
         """The weight in effect, of the weight's shape."""
         if self.kept is not None and (self.fixed or not self.training):
-            return theta + self.kept * (self.w if self.fixed else self.gate(None) * self.w)
+            return theta + self.kept * self.whole()
         return theta + self.gate(self.noise) * self.w
 
     def gate(self, noise: Tensor | None) -> Tensor:
@@ -57,21 +57,25 @@ class Difference(nn.Module):
         scores = self.location if noise is None else (self.location + noise) / BETA
         return (2 * STRETCH * scores.sigmoid() - STRETCH).clamp(0, 1)
 
+    def whole(self) -> Tensor:
+        """``z w`` before anything is cut, without noise; once fixed, ``w``."""
+        return self.w if self.fixed else self.gate(None) * self.w
+
     def draw(self) -> None:
-        """Draw new noise for a training pass."""
+        """Draw new noise for a step."""
         u = torch.rand_like(self.w).clamp(1e-6, 1 - 1e-6)
         self.noise = u.log() - (1 - u).log()
 
     @torch.no_grad()
     def size(self) -> Tensor:
         """How large the difference is, ``|z w|``, flat."""
-        return (self.w if self.fixed else self.gate(None) * self.w).abs().flatten()
+        return self.whole().abs().flatten()
 
     @torch.no_grad()
     def value(self) -> Tensor:
         """What is kept of the difference, of the weight's shape."""
         assert self.kept is not None
-        return self.kept * (self.w if self.fixed else self.gate(None) * self.w)
+        return self.kept * self.whole()
 
 
 class DiffPrune:
@@ -110,7 +114,6 @@ class _Pruned:
         own = {name: parameter for name, parameter in self.model.named_parameters() if ".parametrizations." in name}
         own = {name: parameter for name, parameter in own.items() if not name.endswith(".original")}
         gates = {name for name in own if name.endswith(".location")}
-        hook = self.model.register_forward_pre_hook(self._begin_pass)
         return Attached(
             self.model,
             self.structure,
@@ -119,7 +122,6 @@ class _Pruned:
             rates=dict.fromkeys(gates, self.method.gates),
             penalty=self.penalty,
             begin_step=self.begin_step,
-            hooks=(hook,),
             switched=self.switched,
             read=self.read,
             write=self.write,
@@ -152,19 +154,18 @@ class _Pruned:
                 each.location.requires_grad_(False)
         return True
 
-    def _begin_pass(self, module: nn.Module, inputs: Any) -> None:
-        """Draw gates once per pass, so that checkpointing recomputes with the same gates."""
-        if self.model.training and not self.fixed:
-            for each in self.made.values():
-                each.draw()
-
     def switched(self, training: bool) -> None:
-        """In evaluation mode the model has only the differences that would be kept."""
-        if not self.fixed:
-            for each in self.made.values():
-                each.noise = each.kept = None
-            if not training:
-                self.cut()
+        """Draw gates for a step, which begins with training mode: all passes of a step have the same ones, also those
+        that checkpointing computes again. In evaluation mode the model has only the differences that would be kept.
+        """
+        if self.fixed:
+            return
+        for each in self.made.values():
+            each.noise = each.kept = None
+            if training:
+                each.draw()
+        if not training:
+            self.cut()
 
     @torch.no_grad()
     def cut(self) -> None:

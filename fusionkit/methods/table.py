@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.options.spelling import named, outline, parse, spell, usage
 from fusionkit.registry import Registry
+from fusionkit.specs import ENCODER, FROZEN
 
 if TYPE_CHECKING:
     from fusionkit.methods.attached import Attached
@@ -51,6 +52,7 @@ class MethodEntry:
             of the encoder's weights, so that plain transformers loads the result.
         shared: what several tasks may share: ``encoder``, the encoder that it trains; ``method``, the small parts that
             it trains beside a frozen encoder; ``nothing``, where it trains nothing.
+        own_weights: it trains weights that the encoder has, not only parts that it adds.
         extra: the optional dependencies of fusionkit that it needs.
     """
 
@@ -62,6 +64,7 @@ class MethodEntry:
     starts_as_encoder: bool = True
     merges: bool = False
     shared: Shared = "method"
+    own_weights: bool = False
     extra: str | None = None
 
 
@@ -81,6 +84,7 @@ METHODS = {
         rates=(2e-5, 3e-5, 5e-5, 1e-4),
         merges=True,
         shared="encoder",
+        own_weights=True,
     ),
     "top": MethodEntry(
         path="fusionkit.methods.top:Top",
@@ -89,6 +93,7 @@ METHODS = {
         rates=(2e-5, 3e-5, 5e-5, 1e-4),
         merges=True,
         shared="encoder",
+        own_weights=True,
     ),
     "bitfit": MethodEntry(
         path="fusionkit.methods.bitfit:BitFit",
@@ -96,6 +101,7 @@ METHODS = {
         paper="Ben Zaken et al. (2022)",
         rates=(4e-4, 1e-4, 1e-3, 3e-3),
         merges=True,
+        own_weights=True,
     ),
     "houlsby": MethodEntry(
         path="fusionkit.methods.houlsby:Houlsby",
@@ -142,6 +148,7 @@ METHODS = {
         paper="Guo et al. (2021)",
         rates=(5e-5, 2e-5, 1e-4, 2e-4),
         merges=True,
+        own_weights=True,
     ),
     "pals": MethodEntry(
         path="fusionkit.methods.pals:Pals",
@@ -149,6 +156,7 @@ METHODS = {
         paper="Stickland and Murray (2019)",
         rates=(2e-5, 3e-5, 5e-5, 1e-4),
         shared="encoder",
+        own_weights=True,
     ),
     "low-rank": MethodEntry(
         path="fusionkit.methods.low_rank:LowRank",
@@ -156,6 +164,7 @@ METHODS = {
         paper="Stickland and Murray (2019)",
         rates=(2e-5, 3e-5, 5e-5, 1e-4),
         shared="encoder",
+        own_weights=True,
     ),
 }
 REGISTRY = Registry("method", "fusionkit.methods", {name: entry.path for name, entry in METHODS.items()})
@@ -180,6 +189,11 @@ class MethodSpec:
     def entry(self) -> MethodEntry:
         """Its row of the table."""
         return method_entry(self.name)
+
+    @property
+    def trains_encoder(self) -> bool:
+        """Whether it trains the encoder as a whole or its last layers, beside parts that it may add."""
+        return self.entry.shared == ENCODER and self.options.get(ENCODER) != FROZEN
 
     def lowest_layer(self, depth: int) -> int:
         """The lowest layer that the method touches in an encoder of ``depth`` layers, as :class:`Attached` has it; 0

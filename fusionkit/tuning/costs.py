@@ -23,14 +23,18 @@ from fusionkit.methods.per_task import OF
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import parts_of
 from fusionkit.tuning.optimizer import Optimizer
+from fusionkit.tuning.pieces import pieces_of
 
 
 def costs_of(
-    attached: Attached, model: Model, run: RunState, optimizer: Optimizer, device: torch.device
+    attached: Attached, model: Model, run: RunState, optimizer: Optimizer, device: torch.device, ranks: int = 1
 ) -> dict[str, Any]:
-    """Fields of the run's record; its weights are unchanged afterwards. With several tasks the first is counted."""
+    """Fields of the run's record; its weights are unchanged afterwards. With several tasks the first is counted. Of a
+    minibatch that is cut into pieces, also for several processes, the piece with the longest examples is counted.
+    """
     spec, draw = run.spec, run.draw.streams[0]
-    examples = np.arange(min(len(draw), next(iter(parts_of(spec).values())).batch_size))
+    minibatch = np.arange(min(len(draw), next(iter(parts_of(spec).values())).batch_size))
+    examples = pieces_of(draw, minibatch, spec.accumulate, ranks)[0][-1]
     attached.train()
     model.train()
     with Meter() as meter:

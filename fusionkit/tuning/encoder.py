@@ -12,11 +12,11 @@ from torch import nn
 
 from fusionkit.dataset.stores import Stores
 from fusionkit.encoder import Encoder, load_encoder
-from fusionkit.errors import EncoderError
 from fusionkit.methods import apply, parse_method
 from fusionkit.methods.attached import Attached
 from fusionkit.methods.per_task import per_task
 from fusionkit.specs import RunSpec
+from fusionkit.store.same_encoder import refuse_other_encoder
 from fusionkit.tasks import parts_of
 
 
@@ -37,7 +37,7 @@ def load_tuned(store: Stores, spec: RunSpec, device: torch.device, place: str | 
         place: where the encoder is now, if no longer where it was when the store was encoded.
 
     Raises:
-        EncoderError: it cannot be loaded, or its weights or tokenizer differ from the store's.
+        EncoderError: it cannot be loaded, or is not the one of the store.
         UsageError: it cannot take the method.
     """
     identity, words = store.manifest["identity"], store.manifest["columns"]["tokens"] is not None
@@ -48,31 +48,25 @@ def load_tuned(store: Stores, spec: RunSpec, device: torch.device, place: str | 
 def encoder_of(
     name: str, identity: Mapping[str, Any], dtype: str, words: bool, device: str, trust_remote_code: bool = False
 ) -> Encoder:
-    """An encoder in float32, checked by the hashes of its weights and tokenizer; ``dtype`` is the type of the weights
+    """An encoder in float32, checked by its identity; ``dtype`` is the type of the weights
     when they were hashed.
     """
     options: dict[str, Any] = {"device": device, "words": words, "trust_remote_code": trust_remote_code}
     options["untrained"] = identity.get("untrained")
     options["revision"] = None if Path(name).expanduser().is_dir() else identity.get("revision")
     loaded = load_encoder(name, compute_dtype=dtype, **options)
-    for part in ("weights", "tokenizer"):
-        if loaded.identity[part] != identity[part]:
-            raise EncoderError(
-                f"encoder {name!r} is not the one that the store was encoded with: another {part}",
-                expected=f"sha256 {identity[part]}",
-                received=f"sha256 {loaded.identity[part]}",
-                remedy="put that encoder back, or encode again with this one",
-            )
+    what = f"encoder {name!r} is not the one that the store was encoded with"
+    refuse_other_encoder(loaded.identity, identity, what, "put that encoder back, or encode again with this one")
     return loaded if dtype == "float32" else load_encoder(name, compute_dtype="float32", **options)
 
 
 def tuned(encoder: Encoder, spec: RunSpec) -> TunedEncoder:
     """Put a run's method, dropout and checkpointing in effect in an encoder, in place; its weights stay the same."""
+    if spec.encoder_dropout is not None:  # before the method, which may bring a dropout of its own
+        set_dropout(encoder.model, spec.encoder_dropout)
     attached = apply(encoder.model, parse_method(spec.method))
     if spec.is_multi:
         attached = per_task(attached, parse_method(spec.method), list(parts_of(spec)))
-    if spec.encoder_dropout is not None:
-        set_dropout(encoder.model, spec.encoder_dropout)
     if spec.checkpointing:
         attached.checkpoint()
     return TunedEncoder(encoder, attached)

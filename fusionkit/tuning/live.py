@@ -115,9 +115,10 @@ class StoredStart:
 
 def refuse_long(encoder: Encoder, added: int, source: TokenSource, data: TaskData) -> None:
     """UsageError where a method puts so many positions in front of sequences that the encoder cannot read them."""
+    scored = [each for each in (data.test, *data.tests.values()) if each is not None]
     longest = max(
         int(np.diff(source.of(split.states).offsets).max(initial=0))
-        for whole in (data.train, data.validation)
+        for whole in (data.train, data.validation, *scored)
         for split in whole.streams
     )
     if added and longest + added > encoder.max_length:

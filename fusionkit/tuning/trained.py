@@ -49,7 +49,7 @@ def trained_encoder(
         method.attached.merge()
     method.attached.train(False)
     loaded.model.requires_grad_(False)
-    return loaded
+    return dataclasses.replace(loaded, max_length=loaded.max_length - method.attached.positions_added)
 
 
 def whole_encoder(run: TrainedRun, place: str | None = None) -> Encoder:
@@ -110,20 +110,22 @@ def delta_bytes(run: TrainedRun) -> bytes:
     return content
 
 
-def live_data_of(run: TrainedRun, data: TaskData, stores: Stores, place: str | None = None) -> TaskData:
+def live_data_of(
+    run: TrainedRun, data: TaskData, stores: Stores, place: str | None = None, device: torch.device = CPU
+) -> TaskData:
     """The splits over the states of the run's own encoder; for a frozen run as they are. Where tasks have their own
     stores, each is read with its own weights. ``place`` is that of :func:`trained_encoder`.
     """
     if run.delta is None:
         return data
-    how = (stores.layers, Batching.on("cpu"))
+    how = (stores.layers, Batching.on(device.type))
     if not data.apart:
-        return live_data(data, TokenSource(stores), trained_encoder(run, place), *how)
-    trained = tuned_of(run, stores)
+        return live_data(data, TokenSource(stores), trained_encoder(run, place, str(device)), *how)
+    trained = tuned_of(run, stores, device)
     return live_data(data, TokenSource(stores), trained.encoder, *how, use=trained.attached.use)
 
 
-def tuned_of(run: TrainedRun, stores: Stores) -> TunedEncoder:
+def tuned_of(run: TrainedRun, stores: Stores, device: torch.device = CPU) -> TunedEncoder:
     """The run's own encoder in evaluation mode, with its method in effect and what was trained loaded. Where tasks have
     their own stores, ``attached.use`` puts a task's weights in.
 
@@ -132,7 +134,7 @@ def tuned_of(run: TrainedRun, stores: Stores) -> TunedEncoder:
     """
     spec = dataclasses.replace(RunSpec.from_dict(read_json(run.folder / RECORD)["spec"]), checkpointing=False)
     with torch.random.fork_rng(devices=[]):
-        found = load_tuned(stores, spec, CPU)
+        found = load_tuned(stores, spec, device)
     attached = found.attached if spec.choose_epoch == MEAN else all_own(found.attached, list(parts_of(spec)))
     attached.load_delta(delta_of(run))
     attached.train(False)

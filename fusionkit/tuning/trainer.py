@@ -154,12 +154,16 @@ class TunedRun:
     ) -> RunResult | Any:
         """The run's result, or the error of a loss that is not finite."""
         spec, run, length = self._spec, self._run, self.length
-        costs = costs_of(self._attached, self._model, run, self._optimizer, self._device)
+        costs = costs_of(self._attached, self._model, run, self._optimizer, self._device, self._ranks.count)
         self._watch.begin()
         self._began = self._clock()
         done = self._restored(keeping)
         progress = _Progress(spec, run, done, on_step)
         kept, at = time.monotonic(), done
+        if not self._optimizer.weights:  # nothing is left to train, so the run is only scored
+            at = length.steps
+            for _ in range(length.epochs):
+                on_epoch(spec)
         while at < length.steps:
             epoch = at // length.epoch + 1
             loss, examples = self.step(at)
@@ -176,8 +180,7 @@ class TunedRun:
                     for _ in range(epoch, length.epochs):
                         on_epoch(spec)
                     at = length.steps
-            due = time.monotonic() - kept > keeping.seconds if keeping and keeping.steps is None else ended
-            if keeping and self._ranks.rank == 0 and (due or (keeping.steps and at % keeping.steps == 0)):
+            if keeping and self._ranks.rank == 0 and keeping.is_due(at, ended, kept):
                 self._keep(keeping, at)
                 kept = time.monotonic()
         if self._run.best is None:  # nothing was to be trained
@@ -313,7 +316,7 @@ class TunedRun:
             "model": self._model.state_dict(), "method": self._attached.state(), "moments": self._optimizer.moments()
         }  # fmt: skip
         values: dict[str, Any] = {
-            "spec": self._spec.digest, "done": done, "total": self._total, "curve": run.curve, "metric": run.metric,
+            "done": done, "total": self._total, "curve": run.curve, "metric": run.metric,
             "seconds": run.seconds, "alone": self._alone, "epoch_seconds": run.epoch_seconds, "best": None,
         }  # fmt: skip
         if best is not None:
@@ -349,8 +352,8 @@ class _Progress:
 
     def __init__(self, spec: RunSpec, run: RunState, done: int, on_step: Callable[[RunSpec, TunedStep], None]) -> None:
         self._spec, self._length, self._on_step = spec, run.length, on_step
-        self._began, self._first, self._told = time.monotonic(), done, 0
-        self._last, self._told = self._began, done
+        self._began, self._first, self._told = time.monotonic(), done, done
+        self._last = self._began
 
     def step(self, number: int, loss: float) -> None:
         """A step is done."""

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionkit.encoder import Encoder
-from fusionkit.errors import UsageError
+from fusionkit.errors import CannotStartError, UsageError
 from fusionkit.methods.attached import Attached
 
 STATES = "hidden_states"  # the name of a layer's input in transformers, where it is given by name
@@ -52,7 +52,12 @@ class UpperLayers:
                 received=str(start),
                 remedy="choose a lower layer, or --from-layer none",
             )
-        structure.refuse_one_layer("--from-layer")
+        try:
+            structure.refuse_one_layer("--from-layer")
+        except UsageError as error:
+            raise CannotStartError(
+                error.what, expected=error.expected, received=error.received, remedy=error.remedy
+            ) from None
         self.start, self._encoder = start, encoder
         self._lower, self._first = structure.layers[:start], structure.layers[start]
         tried = _tried(encoder)
@@ -62,7 +67,7 @@ class UpperLayers:
                 self._runs = runs
                 if not (wrong := self._difference(whole, tried)):
                     return
-        raise UsageError(
+        raise CannotStartError(
             f"{type(encoder.model).__name__} cannot start from layer {start}",
             expected="the states above it to be those of a whole pass",
             received=wrong,

@@ -24,13 +24,14 @@ from fusionkit.encoder.loading import text_half
 from fusionkit.encoder.reference import encoder_place
 from fusionkit.encoder.refusals import loading_errors
 from fusionkit.errors import UsageError
-from fusionkit.fit.sweep.open_widths import NothingFitsError, OpenWidth, filled
+from fusionkit.fit.sweep.open_widths import OpenWidth, filled
 from fusionkit.fusions import build_fusion, fusion_layers, fusion_name
 from fusionkit.methods import parse_method
-from fusionkit.methods.per_task import own_names
+from fusionkit.methods.attached import PARTS, refuse_checkpointing
+from fusionkit.methods.per_task import own_names, refuse_turns
 from fusionkit.methods.structure import structure_of
 from fusionkit.methods.table import MethodSpec
-from fusionkit.specs import FROZEN, parse_untrained
+from fusionkit.specs import FROZEN, RunSpec, parse_untrained
 
 BYTES = 4  # float32, as trained weights are kept
 ALONE = "a fine-tuned encoder a task"  # what others are compared with; shown whatever the budget
@@ -127,23 +128,44 @@ class WeightsPlan:
 
     def usual(self, budget: int | None = None) -> list[PlannedWeights]:
         """All kinds, with the papers' widths, or as wide as a budget of weights per task allows; kinds that exceed the
-        budget are left out.
+        budget, or that the encoder cannot take, are left out.
         """
         found = [self.alone(), self.of("full", kind="all shared, heads alone differ"), self.of(FROZEN, "linear")]
         found.append(self.of("full", "extra-layers:1", "a transformer layer on top"))
         half = self.depth // 2
         for kind, text, fusion, usual in KINDS:
             method = text.format(top=f"-{half}:", bottom=f"1:{half + 1}")
-            if budget is not None:
-                with suppress(NothingFitsError):
+            with suppress(UsageError):  # also NothingFitsError
+                if budget is not None:
                     found.append(self.of(method, fusion, kind, budget))
-                continue
-            widths = [OpenWidth.of(noun, each) for noun, each in (("method", method), ("fusion", fusion))]
-            method, fusion = (
-                each if width is None else width.at(usual) for width, each in zip(widths, (method, fusion), strict=True)
-            )
-            found.append(self.of(method, fusion, kind))
+                    continue
+                widths = [OpenWidth.of(noun, each) for noun, each in (("method", method), ("fusion", fusion))]
+                method, fusion = (
+                    each if width is None else width.at(usual)
+                    for width, each in zip(widths, (method, fusion), strict=True)
+                )
+                found.append(self.of(method, fusion, kind))
         return found if budget is None else [each for each in found if each.per_task <= budget or each.kind == ALONE]
+
+    def check(self, run: RunSpec) -> None:
+        """Raise UsageError where the encoder cannot take a run's method, or an option of the run would do nothing."""
+        if run.checkpointing:
+            refuse_checkpointing(self._model)
+        with torch.device("meta"):
+            attached = parse_method(run.method).build().attach(self._model, self._structure)
+        beside = all(name.startswith(f"{PARTS}.") for name in attached.trainable)
+        try:
+            if run.is_multi:
+                refuse_turns(attached, parse_method(run.method))
+        finally:
+            attached.detach()
+        if run.layer_decay != 1 and beside:
+            raise UsageError(
+                f"--layer-decay does nothing for {run.method}, which trains no weight of a layer",
+                expected="a method that trains weights of the encoder's layers, like full, top, bitfit or lora",
+                received=f"--layer-decay {run.layer_decay:g} --method {run.method}",
+                remedy="leave --layer-decay out",
+            )
 
     def _counted(self, spec: MethodSpec) -> tuple[int, int]:
         """The numbers of weights that all tasks share and train, and that each task has for itself."""

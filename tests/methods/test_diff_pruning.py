@@ -28,8 +28,8 @@ def train(attached: Attached, inputs: dict[str, Tensor], first: int = 0, last: i
         assert attached.begin_step is not None
         assert attached.penalty is not None
         attached.begin_step(step, STEPS)
-        attached.train()
         torch.manual_seed(step)
+        attached.train()
         states = attached.model(**inputs).last_hidden_state
         penalty = attached.penalty()
         penalties.append(float(penalty.detach()))
@@ -75,7 +75,9 @@ def test_gates_are_drawn_anew_in_each_step_of_training(encoder: Encoder, batch: 
     for module in attached.model.modules():  # without dropout
         module.p = 0.0 if isinstance(module, torch.nn.Dropout) else getattr(module, "p", None)
     first, second = (attached.model(**batch("bert")).last_hidden_state for _ in range(2))
-    assert not torch.allclose(first, second)
+    assert torch.equal(first, second)  # two passes of one step
+    attached.train()
+    assert not torch.allclose(attached.model(**batch("bert")).last_hidden_state, second)
     attached.train(False)
     first, second = (attached.model(**batch("bert")).last_hidden_state for _ in range(2))
     assert torch.equal(first, second)

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import UsageError
+from fusionkit.exported import export_run
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor.context import SweepContext, open_context, opening_of
 from fusionkit.fit.executor.estimate import Measurements, forecast
@@ -200,6 +201,22 @@ def test_tasks_that_share_all_but_heads_need_one_pass(stores: TaskStores, tmp_pa
     assert [spec] == [run_of(again.store, methods=["top:1"], max_steps=(2,), shots=[1], sampling="uniform")]
 
 
+def test_a_run_with_nothing_to_train_is_scored(stores: TaskStores, tmp_path: Path) -> None:
+    record = trained(stores, run_of(stores, freeze="head", fusions=["last"], max_steps=(4,)), tmp_path)
+    assert (record["trained_parameters"], record["best_epoch"]) == (0, 0)
+    assert 0 <= record["scores"]["test"]["kind_accuracy"] <= 1
+
+
+def test_a_whole_encoder_serves_all_tasks_of_its_export(stores: TaskStores, tmp_path: Path) -> None:
+    record = trained(stores, run_of(stores, methods=["full"], max_steps=(4,)), tmp_path / "runs")
+    export_run(record["folder"], tmp_path / "head", with_encoder=True)
+    test = stores.store_of["kind"]["test"].examples
+    kinds, texts = test["kind"].tolist(), test["text"].tolist()
+    told = load(tmp_path / "head", device="cpu", takes="texts").predict(texts)
+    right = [one.to_dict()["heads"]["kind"]["label"] == kind for one, kind in zip(told, kinds, strict=True)]
+    assert np.mean(right) == pytest.approx(record["scores"]["test"]["kind_accuracy"])
+
+
 def test_what_cannot_be_one_run_is_refused_before_any_step(
     stores: TaskStores, weather: Store, model_folder: Path, source_folder: Path, tmp_path: Path
 ) -> None:
@@ -227,8 +244,9 @@ def test_what_cannot_be_one_run_is_refused_before_any_step(
         run_of(stores, methods=["diff-prune"])
     sweep = expand_blocks(stores, [{"methods": ("pals:6", "houlsby:4"), "freeze": ("encoder",), "fusions": ("last",)}])
     assert [spec.method for spec in sweep.specs] == ["pals:6,encoder=frozen", "houlsby:4"]
-    with pytest.raises(UsageError, match="--freeze encoder leaves nothing to full"):
-        expand_blocks(stores, [{"methods": ("full",), "freeze": ("encoder",), "fusions": ("last",)}])
+    for method in ("full", "bitfit", "houlsby:4,norms=yes"):
+        with pytest.raises(UsageError, match=f"--freeze encoder does not go with {method}: it trains the encoder's"):
+            expand_blocks(stores, [{"methods": (method,), "freeze": ("encoder",), "fusions": ("last",)}])
     with pytest.raises(UsageError, match="T above 0"):
         run_of(stores, sampling="temperature:0")
 

@@ -71,6 +71,16 @@ def test_scores_over_the_stores_are_those_of_training(
         )
 
 
+def test_a_table_can_show_another_score_of_the_tasks_that_have_it(runs: dict[str, Path]) -> None:
+    folder = runs["frozen"].parent
+    found = fusionkit.results(folder, metric="macro_f1", each_test=True)
+    assert set(found["task"]) == {"kind"}
+    assert set(found["metric"]) == {"kind_macro_f1"}
+    assert set(fusionkit.results(folder, metric="mean", each_test=True)["task"]) == {"kind", "tags", "mean"}
+    with pytest.raises(UsageError, match="unknown metric of these runs 'kind_macro_f1'"):
+        fusionkit.results(folder, metric="kind_macro_f1")
+
+
 def test_train_is_what_a_task_learned_from(runs: dict[str, Path], places: dict[str, Path]) -> None:
     [found] = fusionkit.evaluate(runs["frozen"], data=places["kind"], split="train")
     assert found.notes == ["train of weather is what the head learned from: such scores flatter"]

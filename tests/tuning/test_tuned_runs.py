@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from torch import nn
 
 from fusionkit.dataset.draws import epoch_order
 from fusionkit.encode.batching import Batching
@@ -20,14 +22,19 @@ from fusionkit.fit import RunsFolder, Share, expand, fit, mix_of, open_starts
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.model.joint import model_of
+from fusionkit.fit.sweep.method_choices import usual_run
 from fusionkit.fit.train.decisions import score
+from fusionkit.machine.devices import CPU
 from fusionkit.methods import METHODS
+from fusionkit.predict import Tags, load
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
+from fusionkit.tuning.encoder import load_tuned
 from fusionkit.tuning.live import LiveStates
 from fusionkit.tuning.passes import FromText
 from fusionkit.tuning.tokens import tokens_of
 from fusionkit.tuning.trained import live_data_of
+from tests.tuning.conftest import encoded
 
 hf: Any = transformers
 Train = Callable[..., dict[str, Any]]
@@ -133,6 +140,7 @@ def test_a_minibatch_in_pieces_makes_the_same_step(store: Store, train: Train, t
     assert found[0]["curve"][0]["loss"] == pytest.approx(found[1]["curve"][0]["loss"], rel=1e-4)
     for weight in (each for each in one if not each.endswith("key.bias")):
         torch.testing.assert_close(one[weight], other[weight], rtol=1e-3, atol=5e-5, msg=weight)
+    assert found[1]["memory_activations"] < found[0]["memory_activations"]  # the pieces come one after another
 
 
 def test_checkpointing_changes_nothing_not_even_under_dropout(store: Store, train: Train, tmp_path: Path) -> None:
@@ -227,7 +235,7 @@ def test_another_encoder_in_the_place_of_the_store_s_is_refused(
     store: Store, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(store.manifest["encoder"], "name", "minilm")
-    with pytest.raises(EncoderError, match="not the one that the store was encoded with: another weights"):
+    with pytest.raises(EncoderError, match="not the one that the store was encoded with: its weights differ"):
         train(store, methods=["full"])
 
 
@@ -253,6 +261,58 @@ def test_a_share_of_a_store_is_trained_on(store: Store, train: Train, tmp_path: 
 def test_prompts_that_leave_no_room_are_refused(store: Store, train: Train) -> None:
     with pytest.raises(UsageError, match="adds 25 positions to each sequence, and the encoder reads 32 at most"):
         train(store, methods=["prompt:25"])
+
+
+def test_a_test_text_without_room_for_a_prompt_is_refused_before_training(
+    model_folder: Path, source_folder: Path, train: Train, tmp_path: Path
+) -> None:
+    """And predictions are of as much of a text as there is room for."""
+    long = json.dumps({"tokens": ["snow"] * 28, "tags": ["O"] * 28, "label": "nowhere"})
+    (source := tmp_path / "source").mkdir()
+    for split in ("train", "validation"):
+        (source / f"{split}.jsonl").write_text((source_folder / f"{split}.jsonl").read_text())
+    (source / "test.jsonl").write_text(long)
+    store = open_store(encoded(model_folder, source, tmp_path / "s"))
+    with pytest.raises(UsageError, match="adds 4 positions") as caught:
+        train(store, methods=["prompt:4"])
+    assert "one of 30" in str(caught.value.received)
+    (source / "test.jsonl").write_text((source_folder / "test.jsonl").read_text())
+    store = open_store(encoded(model_folder, source, tmp_path / "t"))
+    record = train(store, tmp_path / "u", methods=["prompt:4"], epochs=(1,))
+    (found,) = load(record["folder"], device="cpu").predict([["snow"] * 28])
+    (tagged,) = found.heads.values()
+    assert isinstance(tagged, Tags)
+    assert tagged.probabilities is not None
+    room = 32 - 4 - 2  # positions, without the prompt and both special sub-tokens
+    assert [each is None for each in tagged.probabilities] == [False] * room + [True] * (28 - room)
+    assert found.cut
+
+
+def test_what_an_encoder_or_a_method_cannot_take_is_refused_before_any_run(
+    store: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path
+) -> None:
+    out = RunsFolder(tmp_path / "runs")
+    sweep = specs(store, methods=["full", "houlsby:4"], layer_decay=0.9, epochs=(1,))
+    with pytest.raises(UsageError, match="--layer-decay does nothing for houlsby:4"):
+        fit(store, sweep, out)
+    assert not [*out.record_files()]
+
+
+def test_a_method_keeps_its_own_dropout_beside_that_of_the_encoder(
+    store: Store, specs: Callable[..., list[RunSpec]]
+) -> None:
+    pytest.importorskip("peft")
+    (spec,) = specs(store, methods=["lora:2,dropout=0.3"], encoder_dropout=0.0)
+    model = load_tuned(store, spec, CPU).encoder.model
+    rates = {m.p for name, m in model.named_modules() if isinstance(m, nn.Dropout) and "lora" in name}
+    assert rates == {0.3}
+    assert {m.p for name, m in model.named_modules() if isinstance(m, nn.Dropout) and "lora" not in name} == {0.0}
+
+
+def test_decay_is_of_methods_that_train_the_encoder() -> None:
+    assert usual_run("pals:6")["weight_decay"] == usual_run("full")["weight_decay"] == 0.01
+    for method in ("pals:6,encoder=frozen", "houlsby:4", "bitfit"):
+        assert "weight_decay" not in usual_run(method)
 
 
 def test_halving_is_refused(store: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path) -> None:

@@ -76,3 +76,15 @@ def test_the_command_prints_methods_as_fit_takes_them(model_folder: Path) -> Non
     assert [row["method"] for row in json.loads(done.output)] == ["houlsby:9", "full"]
     with pytest.raises(UsageError, match="--budget-per-task sets the width"):
         CliRunner().invoke(plan, [*given, "--method", "full", "--budget-per-task", "9"], catch_exceptions=False)
+
+
+def test_kinds_that_an_encoder_cannot_take_are_left_out(tmp_path: Path) -> None:
+    """ALBERT's layers are one, which has no upper half."""
+    hf: Any = transformers
+    hf.AlbertConfig(
+        vocab_size=20, embedding_size=8, hidden_size=16, num_hidden_layers=4, num_attention_heads=2,
+        intermediate_size=32,
+    ).save_pretrained(tmp_path)  # fmt: skip
+    kinds = [row.kind for row in WeightsPlan(str(tmp_path), 3).usual()]
+    assert "PALs, shared over layers" in kinds
+    assert "PALs, top half" not in kinds

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +12,14 @@ import torch
 
 from fusionkit.dataset.infer_task import check_sides, choose_fusion
 from fusionkit.dataset.stores import Stores, stores_of
-from fusionkit.errors import UsageError
+from fusionkit.errors import EncoderError, UsageError
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.through_encoder import SAVE_EVERY, StateFile
 from fusionkit.fit.executor.units import unit_key
 from fusionkit.fit.model.own_code import source_notes
 from fusionkit.fit.model.warm_start import WarmStart, check_start, starting_notes
+from fusionkit.fit.sweep.budget import PLAN
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, strange_draws
 from fusionkit.fit.sweep.from_layer import highest_below, start_of
 from fusionkit.fit.sweep.grid import read_layers
@@ -101,10 +104,25 @@ def prepare(
         classes = {name: len(part.labels) for name, part in data.parts.items()}
         sizes = len(read_layers(store, spec)), store.hidden, classes, data.sides
         notes += starting_notes(spec, *sizes)
+    _check_methods(missing, store)
     notes += _layer_notes(missing, context)
     if halving:
         _check_halving(missing, context)
     return Prepared(context, missing, there, failed, stopped, list(dict.fromkeys(notes)))
+
+
+def _check_methods(specs: Sequence[RunSpec], store: Stores) -> None:
+    """Raise UsageError where the store's encoder cannot take a run's method or its options; only its configuration is
+    read. Where that is not here, the runs themselves will tell.
+    """
+    first = stores_of(store)[0].manifest
+    wanted = {(spec.method, spec.checkpointing, spec.layer_decay): spec for spec in specs if not spec.is_frozen}
+    with suppress(EncoderError):
+        for spec in wanted.values():
+            plan = importlib.import_module(PLAN).plan_of(
+                first["encoder"]["name"], first["identity"]["encoder"].get("revision")
+            )
+            plan.check(spec)
 
 
 def _layer_notes(specs: Sequence[RunSpec], context: SweepContext) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import math
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,9 +62,17 @@ class StateFile:
             )
         return cls(path, 60 * number) if match[2] else cls(path, math.inf, int(number))
 
+    def is_due(self, done: int, ended: bool, last: float) -> bool:
+        """Whether to save after ``done`` steps, with which an epoch may have ended; ``last`` is the monotonic time of
+        the last save.
+        """
+        if self.steps is None:
+            return time.monotonic() - last > self.seconds
+        return ended or done % self.steps == 0
+
 
 def text_of(spec: RunSpec, step: TunedStep) -> str:
-    """``full + last: step 120 of 486, loss 0.432, about 2:10 left of this run``."""
+    """``full + last: step 120 of 486, loss 0.432, 2:10 left of this run``."""
     minutes, seconds = divmod(round(step.seconds_left), 60)
     return (
         f"{spec.method} + {spec.fusion}: step {step.number:,} of {step.steps:,}, loss {step.loss:.3g}, "

@@ -15,7 +15,7 @@ import importlib
 from typing import Any
 
 from fusionkit.dataset.stores import Stores, stores_of
-from fusionkit.errors import EncoderError, UsageError
+from fusionkit.errors import CannotStartError, EncoderError, UsageError
 from fusionkit.fit.sweep.method_choices import TEXT, asked_layer
 from fusionkit.machine.resources import spare_memory
 from fusionkit.methods.table import parse_method
@@ -38,7 +38,7 @@ def start_layer(store: Stores, method: str, given: str | int) -> int | None:
     lowest = parse_method(method).lowest_layer(depth)
     if asked == AUTO:
         highest = highest_below(store, method)
-        return None if highest is None or isinstance(start_of(store, method, highest), UsageError) else highest
+        return None if highest is None or isinstance(start_of(store, method, highest), CannotStartError) else highest
     assert isinstance(asked, int)
     if asked >= lowest:
         raise UsageError(
@@ -59,7 +59,7 @@ def start_layer(store: Stores, method: str, given: str | int) -> int | None:
             received="a plan without states" if planned else f"layers {layers}",
             remedy=f"run {missing if planned else again}, or choose --from-layer {TEXT}",
         )
-    if isinstance(refused := start_of(store, method, asked), UsageError):
+    if isinstance(refused := start_of(store, method, asked), CannotStartError):
         raise refused
     return asked
 
@@ -72,15 +72,15 @@ def highest_below(store: Stores, method: str) -> int | None:
 
 
 def start_of(store: Stores, method: str, layer: int) -> Any:
-    """The :class:`fusionkit.tuning.start.Start` of a method from a stored layer; the UsageError if the encoder cannot
-    start there; None if the encoder cannot be loaded, is not the store's, or memory is short. Loads transformers.
+    """The :class:`fusionkit.tuning.start.Start` of a method from a stored layer; the error if the encoder cannot start
+    there; None if the encoder cannot be loaded, is not the store's, or memory is short. Loads transformers.
     """
     spare = spare_memory()
     if spare is not None and COPIES * 4 * store.manifest["encoder"]["parameters"] > spare:
         return None
     try:
         return importlib.import_module(STARTS).start_of(store, method, layer)
-    except UsageError as error:
+    except CannotStartError as error:
         return error
     except EncoderError:
         return None

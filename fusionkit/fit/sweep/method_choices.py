@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusionkit.errors import UsageError
-from fusionkit.methods.table import MethodEntry, parse_method
+from fusionkit.methods.table import parse_method
 from fusionkit.options.entry import options_of
 from fusionkit.specs import AUTO, ENCODER, FROZEN, OF_METHODS, RunSpec
 
@@ -27,14 +27,16 @@ def method_spelling(text: str) -> str:
 
 
 def over_frozen_encoder(text: str) -> str:
-    """The spelling of a method with which it trains only the parts that it adds; UsageError if it adds none."""
+    """The spelling of a method with which it trains only the parts that it adds; UsageError if it adds none, or trains
+    weights of the encoder beside them.
+    """
     method = parse_method(text)
     if ENCODER in method.options:
-        return str(parse_method(f"{text},{ENCODER}=frozen")) if method.options[ENCODER] != "frozen" else str(method)
-    if method.entry.shared == ENCODER:
+        return str(parse_method(f"{text},{ENCODER}={FROZEN}")) if method.options[ENCODER] != FROZEN else str(method)
+    if method.entry.own_weights or method.options.get("norms"):
         raise UsageError(
-            f"--freeze encoder leaves nothing to {method}: it trains the encoder's own weights",
-            expected="methods that add parts to the encoder, like pals, low-rank or houlsby",
+            f"--freeze encoder does not go with {method}: it trains the encoder's own weights",
+            expected="methods that only add parts to the encoder, like pals, low-rank, houlsby or lora",
             received=f"--method {method}",
             remedy=f"choose another, or --method {FROZEN}",
         )
@@ -75,20 +77,22 @@ def options_for(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     rates = given.get("encoder_lrs") or (entry.rates[0],)
     rates = rates if isinstance(rates, (tuple, list)) else (rates,)
     every = [rate for each in rates for rate in (entry.rates if each == GRID else (rate_of(each),))]
-    return {**usual(entry), **given, "encoder_lrs": tuple(dict.fromkeys(every))}
+    return {**usual(method), **given, "encoder_lrs": tuple(dict.fromkeys(every))}
 
 
-def usual(entry: MethodEntry) -> dict[str, Any]:
+def usual(method: str) -> dict[str, Any]:
     """The default options of a method, by parameter."""
-    decay = {"weight_decay": DECAY} if entry.shared == "encoder" else {}
-    return {"epochs": (entry.epochs,), "warmup": WARMUP, **decay}
+    return {"epochs": (parse_method(method).entry.epochs,), "warmup": WARMUP, **_decay(method)}
 
 
 def usual_run(method: str) -> dict[str, Any]:
     """The default fields of one run of a method."""
     entry = parse_method(method).entry
-    found = {"epochs": entry.epochs, "warmup": WARMUP, "encoder_lr": entry.rates[0]}
-    return found | ({"weight_decay": DECAY} if entry.shared == "encoder" else {})
+    return {"epochs": entry.epochs, "warmup": WARMUP, "encoder_lr": entry.rates[0], **_decay(method)}
+
+
+def _decay(method: str) -> dict[str, float]:
+    return {"weight_decay": DECAY} if parse_method(method).trains_encoder else {}
 
 
 def refuse_strays(methods: Sequence[str], given: Mapping[str, Any]) -> None:
