@@ -28,6 +28,12 @@ def one_line(text: str, most: int | None = None) -> str:
     return printable(cut).replace("\n", r"\n")
 
 
+def plain_text(value: Any) -> str:
+    """A value of a column as text; the elements of a list or an array with a space between them."""
+    several = isinstance(value, list) or getattr(value, "shape", ()) != ()
+    return " ".join(map(str, value)) if several else str(value)
+
+
 def json_escaped(text: str) -> str:
     """JSON with the control characters escaped that JSON allows unescaped in strings; line ends between values stay."""
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cached_property
 from typing import Any, Self
@@ -50,9 +50,9 @@ OF_METHODS = ("encoder_lr", "layer_decay", "encoder_dropout", "accumulate", "che
 TRAINING_DTYPES = (FLOAT32, "bfloat16")  # float16 would need loss scaling
 
 
-def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces: the text that digests are taken of."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+def canonical_json(value: Any, default: Callable[[Any], Any] | None = None) -> str:
+    """JSON with sorted keys and no spaces: the text that digests are taken of; ``default`` as in ``json.dumps``."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=default)
 
 
 def digest_of(value: Any) -> str:

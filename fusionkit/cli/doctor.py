@@ -85,7 +85,7 @@ def _chunk_cache() -> str:
     from fusionkit.store.cache import default_cache
 
     cache = default_cache()
-    return "off" if cache is None else f"{_writable(cache.folder)}, at most {cache.limit / 1e9:g} GB"
+    return "off" if not cache.limit else f"{_writable(cache.folder)}, at most {cache.limit / 1e9:g} GB"
 
 
 def _hub_cache() -> str:

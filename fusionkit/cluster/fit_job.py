@@ -18,7 +18,8 @@ from distributed import get_worker
 
 from fusionkit.fit.executor.unit_job import Event
 from fusionkit.fit.executor.worker import EventSender, UnitRunner
-from fusionkit.runs.claims import Claims, this_process
+from fusionkit.io.locks import this_process
+from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import CLAIMS, UNIT
 from fusionkit.specs import RunSpec
 

@@ -11,6 +11,8 @@ import pandas as pd
 from fusionkit.dataset.targets import few
 from fusionkit.errors import UsageError
 from fusionkit.store import Store
+from fusionkit.store.manifest import input_kind
+from fusionkit.store.same_encoder import shown_identity
 from fusionkit.tags import are_span_tags
 
 
@@ -83,14 +85,13 @@ def refuse_disjoint(stores: Sequence[Store], column: str, names: Mapping[str, se
 
 
 def _facts(store: Store) -> dict[str, Any]:
-    identity, columns = store.manifest["identity"], store.manifest["columns"]
     return {
-        "encoder": f"{store.manifest['encoder']['name']} {identity['encoder']['weights'][:12]}",
-        "tokenizer": str(identity["encoder"].get("tokenizer"))[:12],
+        "encoder": store.manifest["encoder"]["name"],
+        **shown_identity(store.manifest["identity"]["encoder"]),
         "rows": store.rows,
         "hidden": store.hidden,
         "layers": ", ".join(map(str, store.layers)),
-        "input": "words" if columns["tokens"] else "pairs" if columns["pair"] else "texts",
+        "input": input_kind(store.manifest["columns"]),
     }
 
 

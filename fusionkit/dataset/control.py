@@ -21,9 +21,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from fusionkit.dataset.targets import Columns
+from fusionkit.printable import plain_text
 from fusionkit.store import Store
 from fusionkit.tasks import Task
 
@@ -65,11 +64,7 @@ def control_columns(store: Store, columns: Columns, task: Task, label: str, pool
             control = [[of(str(word)) for word in row] if ok else None for row, ok in zip(words, present, strict=True)]
         else:
             names = [roles[role] for role in ROLES if roles[role]]
-            texts = zip(*(map(_text, frame[name]) for name in names), strict=True)
+            texts = zip(*(map(plain_text, frame[name]) for name in names), strict=True)
             control = [of("\0".join(each)) if ok else None for each, ok in zip(texts, present, strict=True)]
         found[split] = control, present
     return found
-
-
-def _text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, (list, np.ndarray)) else str(value)

@@ -165,7 +165,8 @@ def fingerprint(examples: Examples) -> str:
     digest = hashlib.sha256(canonical_json(examples.column_names).encode())
     for batch in examples.batches():
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            digest.update(canonical_json([v if isinstance(v, PLAIN) else str(v) for v in row]).encode())
+            plain = [value if isinstance(value, PLAIN) else str(value) for value in row]
+            digest.update(canonical_json(plain, default=str).encode())  # a list may hold dates or bytes
     return digest.hexdigest()
 
 

@@ -22,7 +22,7 @@ from upath import UPath
 
 from fusionkit.errors import SourceWarning, StoreError, UsageError
 from fusionkit.io.files import disk_errors, parse_json
-from fusionkit.io.locks import NO_LOCKS, holder_of, is_locked, sign, try_lock
+from fusionkit.io.locks import NO_LOCKS, holder_of, is_locked, sign, this_process, try_lock
 from fusionkit.io.object_storage import UnansweredError, ask
 from fusionkit.io.places import Place, listed
 
@@ -71,6 +71,19 @@ def _refuse_shares(out: Place) -> None:
             raise _held(out, holder)
 
 
+def refuse_other_shares(out: Place, of: int) -> None:
+    """Raise HeldError where another process encodes a share of another number of shares: its parts are also ours."""
+    for path in _share_locks(out):
+        if not path.name.endswith(f"-of-{of}.lock") and (holder := _holder(path)) is not None:
+            share = path.name.removeprefix(_share_lock_prefix(out)).removesuffix(".lock").replace("-of-", "/")
+            raise HeldError(
+                f"another process encodes the share {share} of {out}",
+                expected=f"shares of {of} alone: parts of others are the same parts",
+                received=holder,
+                remedy="give the same number of shares, or wait for that process",
+            )
+
+
 def _share_locks(out: Place) -> list[Place]:
     """The locks of the shares of a store's parts."""
     return [path for path in listed(out.parent) if path.name.startswith(_share_lock_prefix(out))]
@@ -114,7 +127,7 @@ def _flock(path: Path, out: Place) -> Iterator[Callable[[], None]]:
     with file:
         try:
             with disk_errors(path):
-                sign(file, _myself())
+                sign(file, this_process())
             yield lambda: None
         finally:
             path.unlink(missing_ok=True)
@@ -146,7 +159,7 @@ def _lease(path: UPath, out: Place) -> Iterator[Callable[[], None]]:
         if lost.is_set():
             raise StoreError(
                 f"another process has taken over {out}",
-                expected=f"a lease that {_myself()} renews",
+                expected=f"a lease that {this_process()} renews",
                 received=str(_read(path).get("holder", "no lease any more")),
                 remedy="run the same command again when that process has ended: finished parts are kept",
             )
@@ -219,7 +232,7 @@ def _read(path: UPath, tries: int | None = None) -> dict[str, Any]:
 
 def _lease_of(token: str) -> dict[str, Any]:
     return {
-        "holder": _myself(),
+        "holder": this_process(),
         "machine": _machine(),
         "pid": os.getpid(),
         "until": time.time() + LEASE_SECONDS,
@@ -237,10 +250,6 @@ def _machine() -> str:
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return socket.gethostname()
-
-
-def _myself() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def _held(out: Place, holder: str) -> HeldError:

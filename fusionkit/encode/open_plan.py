@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.encode.job import Job
-from fusionkit.encode.plan import write_plan
+from fusionkit.encode.plan import refuse_over_budget, write_plan
 from fusionkit.errors import StoreError
 from fusionkit.io.object_storage import UnansweredError
 from fusionkit.io.places import Place, place_errors, remove
@@ -25,7 +25,8 @@ def open_plan(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
         the plan, and whether an earlier call wrote it.
 
     Raises:
-        IdentityError: the place holds a store with another identity or compression.
+        IdentityError: the place holds a store with another identity or compression. UsageError: the finished store
+            would be larger than the job's budget.
     """
     out = job.out
     wanted = _requested(job)
@@ -42,6 +43,8 @@ def open_plan(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
         job.progress.step("tokenising", sum(table.num_rows for table in job.source.splits.values()), 0, "examples")
         write_plan(job)
     plan = read_plan(out)
+    if resumed:
+        refuse_over_budget(out, plan, job.budget)
     _report_losses(job, plan)
     return plan, resumed
 

@@ -19,7 +19,7 @@ from typing import Any
 from fusionkit.encode.batches import Part, PartInput
 from fusionkit.encode.job import EncodeProgress, EncodeReport, Job, make_job
 from fusionkit.encode.lock import only_encoder
-from fusionkit.encode.open_plan import open_plan
+from fusionkit.encode.open_plan import is_finished, open_plan
 from fusionkit.encode.part_records import PartRecord, all_parts, clear_failures, finished_parts
 from fusionkit.encode.parts import NotFiniteError, PartEncoder
 from fusionkit.encode.publish import clear_leftovers
@@ -89,7 +89,7 @@ def encode_job(
 ) -> EncodeReport:
     """Run a job, or finish it; arguments and errors as :func:`encode`."""
     out = job.out
-    if run_parts is None:
+    if run_parts is None and (overwrite or not is_finished(job)):
         job.encoder.refuse_device()
     with place_errors(out), only_encoder(out) as check_lock:
         began = time.perf_counter()

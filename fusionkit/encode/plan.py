@@ -7,6 +7,7 @@ except ``pairs`` have entries for sequences, and the code that works on a plan t
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from fusionkit.encoder.masked_lm import MaskedLm
 from fusionkit.encoder.tokenizer_threads import parallel_tokenizers
 from fusionkit.errors import UsageError
 from fusionkit.io.files import write_durably, write_json
+from fusionkit.io.places import Place, sizes_below
 from fusionkit.ragged import IntArray
 from fusionkit.store.layout import (
     FORMAT,
@@ -83,7 +85,7 @@ def write_plan(job: Job) -> None:
         # Later parts copy rows from the chunks of earlier ones. A remote or compressed chunk would be read whole for a
         # few rows: there duplicates are searched only within each part.
         _write_duplicates(draft, plan, duplicates, whole_store=isinstance(job.out, Path) and spec.compress == "none")
-        _refuse_over_budget(draft, plan, job.budget)
+        refuse_over_budget(draft, plan, job.budget)
         (draft / "parts").mkdir()
         plan["files"] = small_files(draft)
         write_json(draft / PLAN, plan)
@@ -160,11 +162,15 @@ def _parts_of_examples(store: Path, plan: dict[str, Any]) -> IntArray:
     return np.concatenate(found)
 
 
-def _refuse_over_budget(draft: Path, plan: dict[str, Any], budget: int | None) -> None:
+def refuse_over_budget(store: Place, plan: dict[str, Any], budget: int | None) -> None:
+    """Raise UsageError if the finished store of a plan would be larger than ``budget`` bytes."""
+    if budget is None:
+        return
     layouts = [split_layout(plan, split) for split in plan["splits"]]
     states = sum(layout.chunks * layout.chunk_bytes for layout in layouts)
-    size = states + sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    if budget is not None and size > budget:
+    chunks = re.compile("states.zarr/[^/]+/(hidden_states|scales)/c/")  # a store that was begun has some of them
+    size = states + sum(size for name, size in sizes_below(store).items() if not chunks.match(name))
+    if size > budget:
         raise UsageError(
             "the store would be larger than --budget",
             expected=f"up to {budget / 1e9:,.2f} GB",

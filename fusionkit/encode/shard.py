@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from fusionkit.encode.job import EncodeReport, Job, NoProgress
-from fusionkit.encode.lock import HeldError, only_encoder
-from fusionkit.encode.open_plan import open_plan
+from fusionkit.encode.lock import HeldError, only_encoder, refuse_other_shares
+from fusionkit.encode.open_plan import is_finished, open_plan
 from fusionkit.encode.part_records import all_parts, finished_parts
 from fusionkit.encode.pipeline import commit, serial_parts
 from fusionkit.encode.publish import clear_leftovers
@@ -60,10 +60,11 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
         HeldError: another process encodes this share. Other errors as :func:`fusionkit.encode.encode`.
     """
     out, began = job.out, time.perf_counter()
-    if shard.number:
+    if shard.number and not is_finished(job):
         job.encoder.refuse_device()
     with place_errors(out), only_encoder(out, f"{shard.number}-of-{shard.of}") as check_lock:
         with _store_lock(job, stop):
+            refuse_other_shares(out, shard.of)
             if not is_store(out):
                 clear_leftovers(out)  # once a plan is there, other processes may be writing parts
             plan, resumed = open_plan(job, overwrite=False)
@@ -88,7 +89,7 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
                 return EncodeReport("complete", time.perf_counter() - began, tokens, open_plan(job, False)[0])
             if finished_parts(out, plan).keys() < set(parts):
                 return EncodeReport("share", time.perf_counter() - began, tokens, plan)
-            clear_leftovers(out)  # all parts are finished: no process writes any more
+            clear_leftovers(out)  # all parts are finished, and there are no other shares: no process writes any more
             manifest = commit(out, plan, str(job.encoder.device))
         return EncodeReport("resumed" if resumed else "encoded", time.perf_counter() - began, tokens, manifest)
 

@@ -34,6 +34,8 @@ def on_device(work: Iterable[BatchWork], device: torch.device) -> Iterator[Batch
 
 def in_one_copy(work: list[BatchWork], device: torch.device) -> Iterator[BatchWork]:
     """As :func:`on_device`; all tensors are views of one tensor, which is copied without waiting for the copy."""
+    if not work:  # a part whose sequences were all computed before
+        return
     flat = [tensor.reshape(-1) for each in work for tensor in _tensors(each)]
     packed = torch.empty(sum(map(len, flat)), dtype=torch.int64, pin_memory=device.type == "cuda")
     pieces = iter(torch.split(torch.cat(flat, out=packed).to(device, non_blocking=True), list(map(len, flat))))

@@ -24,6 +24,7 @@ from fusionkit.encoder.refusals import (
     refuse_empty_tokenizer,
     refuse_random_weights,
 )
+from fusionkit.encoder.settings import unusual_settings
 from fusionkit.errors import EncoderError
 from fusionkit.machine.devices import device_of
 from fusionkit.specs import TF32, parse_untrained, untrained_name
@@ -86,6 +87,8 @@ def load_encoder(
             remedy="convert its tokenizer with transformers and save it beside the model",
         )
     refuse_empty_tokenizer(reference, tokenizer)
+    # Only the beginning of a long text is tokenised, so its end could not be kept.
+    tokenizer.truncation_side = "right"
     whole, model = model, text_half(model)
     refuse_random_weights(reference, whole, model, report["missing_keys"])
     # Frozen: no dropout, no gradients.
@@ -105,6 +108,7 @@ def load_encoder(
             "weights": _weights_hash(model, report["missing_keys"]),
             "tokenizer": _tokenizer_hash(tokenizer),
             "revision": revision,
+            **({"config": settings} if (settings := unusual_settings(model.config)) else {}),
             **({} if untrained is None else {"untrained": untrained}),
         },
         device=target,

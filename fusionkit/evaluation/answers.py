@@ -17,6 +17,7 @@ from fusionkit.evaluation.span_errors import CORRECT, count_kinds, verdicts
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.metrics import joint_means, joint_scores
 from fusionkit.plural import counted
+from fusionkit.printable import plain_text
 from fusionkit.ragged import IntArray
 from fusionkit.tasks import TASKS, Task
 from fusionkit.tasks.label_column import LabelColumn
@@ -43,7 +44,7 @@ class LabelledExamples:
     @cached_property
     def inputs(self) -> list[str]:
         """The text of each example, words joined by spaces; for a pair both texts, with a bar between."""
-        columns = [[_text(value) for value in self.frame[name]] for name in self.roles.values()]
+        columns = [[plain_text(value) for value in self.frame[name]] for name in self.roles.values()]
         return [" | ".join(each) for each in zip(*columns, strict=True)]
 
     @cached_property
@@ -242,8 +243,8 @@ def mistakes_frame(evaluations: Iterable[RunEvaluation]) -> pd.DataFrame:
                     "split": head.data.split,
                     "id": head.data.ids[example],
                     "text": head.data.inputs[example],
-                    "gold": _text(head.gold[at]),
-                    "predicted": _text(head.predicted[at]),
+                    "gold": plain_text(head.gold[at]),
+                    "predicted": plain_text(head.predicted[at]),
                     "probability": None if likely is None else likely[at],
                     "mistakes": _mistakes(head, at) if head.kind == SPANS else None,
                 })  # fmt: skip
@@ -260,10 +261,6 @@ def _mistakes(head: HeadAnswers, at: int) -> str:
             sides = (f"{s[0]} [{' '.join(words[s[1] : s[2]])}]" for s in (found.gold, found.predicted) if s)
             told.append(f"{found.kind}: {' → '.join(sides)}")
     return "; ".join(told)
-
-
-def _text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, (list, np.ndarray)) else str(value)
 
 
 def _few(names: Sequence[str]) -> str:

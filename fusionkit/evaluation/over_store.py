@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -19,6 +18,8 @@ from fusionkit.heads import reads_sequences
 from fusionkit.ragged import IntArray
 from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of
+from fusionkit.store.manifest import input_kind
+from fusionkit.store.same_encoder import shown_identity
 from fusionkit.tasks import TASKS
 
 ROLES = ("text", "pair", "tokens")
@@ -64,7 +65,7 @@ def stored_answers(
     if run.delta is not None:
         from fusionkit.tuning.trained import live_data_of  # loads transformers
 
-        data = live_data_of(run, data, store, encoder)
+        data = live_data_of(run, data, store, encoder, device)
     return predict(run.model.to(device), data, data.validation, positions_of(run.layers, store.layers))
 
 
@@ -73,17 +74,15 @@ def refuse_other(run: TrainedRun, store: Store) -> None:
     identity, columns = store.manifest["identity"], store.manifest["columns"]
     learned = run.encoding["columns"]
     wanted = {
-        "encoder": run.encoding["encoder"]["weights"][:16],
-        "tokenizer": str(run.encoding["encoder"].get("tokenizer"))[:16],
+        **shown_identity(run.encoding["encoder"]),
         "rows": run.rows,
-        "input": _input(learned),
+        "input": input_kind(learned),
         "pairs as": run.encoding.get("pair_as", "one") if learned["pair"] else "none",
     }
     given = {
-        "encoder": identity["encoder"]["weights"][:16],
-        "tokenizer": str(identity["encoder"].get("tokenizer"))[:16],
+        **shown_identity(identity["encoder"]),
         "rows": store.rows,
-        "input": _input(columns),
+        "input": input_kind(columns),
         "pairs as": identity.get("pair_as", "one") if columns["pair"] else "none",
     }
     if missing := [str(layer) for layer in run.layers if layer not in store.layers]:
@@ -95,7 +94,3 @@ def refuse_other(run: TrainedRun, store: Store) -> None:
             received=", ".join(f"{name} {given[name]}" for name in different),
             remedy="encode the data as for training, or give the source itself in the place of the store",
         )
-
-
-def _input(columns: Mapping[str, Any]) -> str:
-    return "words" if columns["tokens"] else "pairs" if columns["pair"] else "texts"

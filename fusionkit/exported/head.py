@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -31,7 +32,16 @@ from fusionkit.exported.over_seeds import over_seeds
 from fusionkit.fit.model.checkpoint import TrainedRun, open_run
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel
-from fusionkit.io.files import aside_of, disk_errors, read_json, sync_folder, sync_tree, write_durably, write_json
+from fusionkit.io.files import (
+    PARTIAL,
+    aside_of,
+    disk_errors,
+    read_json,
+    sync_folder,
+    sync_tree,
+    write_durably,
+    write_json,
+)
 from fusionkit.plural import counted
 from fusionkit.runs.choice import best_of_each_task, best_run, listed_runs
 from fusionkit.runs.find_run import find_run
@@ -41,6 +51,7 @@ if TYPE_CHECKING:
     from fusionkit.encoder import Encoder
 
 BEFORE = "before"  # the end of the name of an export that is being replaced
+ABANDONED_SECONDS = 3600  # a partial export that was not written to for so long is a killed process's
 REMEDY = "free some space and run the same command again"
 
 
@@ -190,17 +201,29 @@ def _saved_whole(encoder: Encoder, config: dict[str, Any], folder: Path) -> dict
     encoder.tokenizer.save_pretrained(folder)
     encoding = config["encoding"]
     loaded = load_encoder(str(folder), device="cpu", words=encoding["columns"]["tokens"] is not None)
-    encoding = {**encoding, "encoder": loaded.identity, "compute_dtype": "float32"}
+    saved = {"encoder": loaded.identity, "compute_dtype": "float32"}
     kept = {name: value for name, value in config.items() if name != "delta_sha256"}
-    return {**kept, "format_version": VERSION, "encoder": ENCODER, "encoder_kind": INSIDE, "encoding": encoding}
+    if "others" in kept:  # tasks over stores of their own tell their encoder each
+        kept["others"] = {
+            name: {**task, "encoding": {**task["encoding"], **saved}} if "encoding" in task else task
+            for name, task in kept["others"].items()
+        }
+    inside = {"encoder": ENCODER, "encoder_kind": INSIDE, "encoding": {**encoding, **saved}}
+    return {**kept, "format_version": VERSION, **inside}
 
 
 def _recover(folder: Path) -> None:
-    """Restore the export that a killed process had moved aside, or remove it if the new export is there."""
+    """Restore the export that a killed process had moved aside, or remove it if the new export is there; remove what a
+    killed process had begun to write.
+    """
     with contextlib.suppress(OSError):  # there is no such folder yet; or another process does the same
         for left in folder.parent.iterdir():
-            if left.name.startswith(f".{folder.name}.") and left.name.endswith(f".{BEFORE}"):
+            if not left.name.startswith(f".{folder.name}."):
+                continue
+            if left.name.endswith(f".{BEFORE}"):
                 shutil.rmtree(left) if folder.exists() else left.replace(folder)
+            elif left.name.endswith(f".{PARTIAL}") and time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(left)
 
 
 def export_run(

@@ -6,12 +6,13 @@ from typing import Any
 
 from fusionkit.errors import UsageError
 from fusionkit.fit.model.checkpoint import TrainedRun
+from fusionkit.store.manifest import input_kind
+from fusionkit.store.same_encoder import COMPARED
 
 
 def kind_of(run: TrainedRun) -> str:
     """What a head reads: ``texts``, ``pairs`` or ``words``."""
-    columns = run.encoding["columns"]
-    return "words" if columns["tokens"] else "pairs" if columns["pair"] else "texts"
+    return input_kind(run.encoding["columns"])
 
 
 def pair_as(run: TrainedRun) -> str:
@@ -35,14 +36,14 @@ def answering(run: TrainedRun, takes: str) -> TrainedRun:
 
 def refuse_different(runs: list[TrainedRun], takes: str) -> None:
     """Raise UsageError for runs of different encoders or sub-tokens; one pass can serve runs over different rows."""
-    fields = ("weights", "tokenizer", "compute_dtype", "max_length", "input")
+    fields = (*COMPARED, "compute_dtype", "max_length", "input")
     known = []
     for run in runs:
         kind = takes if run.apart else kind_of(run)
         given = f"pairs as {pair_as(run)}" if kind == "pairs" else kind
         known.append({**run.encoding, **run.encoding["encoder"], "input": given})
     for run, other in zip(runs[1:], known[1:], strict=True):
-        if different := [name for name in fields if known[0][name] != other[name]]:
+        if different := [name for name in fields if known[0].get(name) != other.get(name)]:
             raise UsageError(
                 "these runs cannot share one pass of one encoder",
                 expected=_listed(runs[0], known[0], different),
@@ -52,5 +53,5 @@ def refuse_different(runs: list[TrainedRun], takes: str) -> None:
 
 
 def _listed(run: TrainedRun, values: dict[str, Any], names: list[str]) -> str:
-    found = ", ".join(f"{name} {str(values[name])[:16]}" for name in names)
+    found = ", ".join(f"{name} {str(values.get(name))[:16]}" for name in names)
     return f"{run.folder.name} ({run.encoder}): {found}"

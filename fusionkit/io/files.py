@@ -18,6 +18,7 @@ from fusionkit.io.object_storage import ask
 from fusionkit.io.places import Place, place_errors, read_bytes
 
 GIB = 1 << 30
+PARTIAL = "partial"  # the end of the name of what is being written
 REFUSALS = (
     errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EIO,
     errno.ENOENT,  # in a folder of the kernel, like /proc
@@ -91,7 +92,7 @@ def _make_durably(folder: Path) -> None:
         sync_folder(folder.parent)
 
 
-def aside_of(path: Path, kind: str = "partial") -> Path:
+def aside_of(path: Path, kind: str = PARTIAL) -> Path:
     """The temporary path, unique to this process, of what will become ``path``."""
     return path.with_name(f".{path.name}.{_name_of(os.getpid())}.{kind}")
 

@@ -6,11 +6,17 @@ import contextlib
 import errno
 import fcntl
 import os
+import socket
 from pathlib import Path
 from typing import IO
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of a file system without locks
 TRIES = 100  # attempts to lock a file in a folder that other processes may remove meanwhile
+
+
+def this_process() -> str:
+    """The name of this process, for messages of other processes."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def try_lock(path: Path) -> IO[str] | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from collections import Counter
 from pathlib import Path
 from typing import IO, Any
@@ -18,11 +17,6 @@ from fusionkit.io.locks import NO_LOCKS, holder_of, is_locked, sign, try_lock, t
 from fusionkit.runs.folder import CLAIMS, UNIT, RunsFolder, digest_of_record
 
 SHOWN = ("task", "label", "fusion", "head", "shots", "data_seed", "lr")  # fields that are shown of a failed run
-
-
-def this_process() -> str:
-    """The name of this process, for messages of other processes."""
-    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 class Claims:

@@ -1,4 +1,4 @@
-"""Reading chunks: local raw files are mapped; others are decoded through Zarr into the disk cache and mapped there."""
+"""Reading chunks: local raw files are mapped; others are fetched and decoded into the disk cache and mapped there."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-import google_crc32c
-import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from fusionkit.errors import StoreError
-from fusionkit.io.places import Place, is_file, place_errors
+from fusionkit.io.places import Place, place_errors
 from fusionkit.store.cache import ChunkCache
-from fusionkit.store.chunks import map_chunk, missing, read_rows
-from fusionkit.store.layout import ChunkedArray, StatesLayout, chunk_path, damaged, open_array
+from fusionkit.store.chunks import map_chunk, read_chunk, read_rows
+from fusionkit.store.layout import ChunkedArray, StatesLayout, chunk_path
 
 AHEAD = 4  # chunks fetched ahead of use
 
@@ -99,7 +96,7 @@ class PlannedChunks:
 
 
 class FetchedChunks:
-    """Chunks that are remote or compressed: Zarr fetches, checks and decodes them, some of them ahead of use.
+    """Chunks that are remote or compressed: fetched whole, checked and decoded, some of them ahead of use.
 
     Args:
         name: unique to this split and store; the names of cached chunks begin with it.
@@ -123,14 +120,11 @@ class FetchedChunks:
         # Maps of cached files use little memory; chunks that are not in the cache are whole in memory.
         self._capacity = max(2 * AHEAD, cache.limit // layout.chunk_bytes)
         self.reset()
-        for array in layout.arrays:
-            self._array(array.name)
         _alive.add(self)
 
     def reset(self) -> None:
         """Drop the threads, unfinished reads and connections of a parent process, which a forked child cannot use."""
         self._store = copy.copy(self._store)  # a copied address opens its own connection
-        self._arrays: dict[str, zarr.Array[Any]] = {}
         self._held: OrderedDict[int, Future[ChunkStates]] = OrderedDict()
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
@@ -184,32 +178,14 @@ class FetchedChunks:
     def _fetch(self, chunk: int) -> ChunkStates:
         return ChunkStates(*(self._cached(array, chunk) for array in self._layout.arrays))
 
-    def _array(self, name: str) -> zarr.Array[Any]:
-        if name not in self._arrays:
-            self._arrays[name] = open_array(self._store, self._split, name)
-        return self._arrays[name]
-
     def _cached(self, array: ChunkedArray, chunk: int) -> NDArray[Any]:
-        return self._cache.get(f"{self._name}-{array.name}-{chunk}", array, lambda: self._decoded(array, chunk))
+        place, recorded = chunk_path(self._store, self._split, chunk, array.name), self._recorded[array.name][chunk]
 
-    def _decoded(self, array: ChunkedArray, chunk: int) -> NDArray[Any]:
-        """A chunk ``[layers, rows_per_chunk, …]``; the last chunk is filled up with zeros."""
-        place = chunk_path(self._store, self._split, chunk, array.name)
-        start, stop = self._layout.chunk_rows(chunk)
-        whole = np.zeros(array.chunk_shape, array.dtype)
-        try:
+        def fetched() -> NDArray[Any]:
             with place_errors(place):
-                if not is_file(place):  # to Zarr a missing chunk is a chunk of zeros
-                    raise missing(place)
-                whole[:, : stop - start] = np.swapaxes(np.asarray(self._array(array.name)[start:stop]), 0, 1)
-        except StoreError:
-            raise
-        except Exception as error:  # zarr and its codecs raise ValueError, RuntimeError and others
-            raise damaged(place, error) from error
-        # Since this store was opened, another store may have written an undamaged chunk to this path.
-        if self._layout.compression == "none" and google_crc32c.value(whole) != self._recorded[array.name][chunk]:
-            raise StoreError(f"chunk {place} is not the one that was recorded", remedy="open the store again")
-        return whole
+                return read_chunk(place, array, self._layout.compression, recorded)
+
+        return self._cache.get(f"{self._name}-{array.name}-{chunk}", array, fetched)
 
 
 ChunkReader: TypeAlias = MappedChunks | FetchedChunks | PlannedChunks

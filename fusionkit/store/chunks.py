@@ -22,6 +22,8 @@ from fusionkit.store.layout import CHECKSUM_BYTES, ZSTD_LEVEL, ChunkedArray, dam
 PIECE_BYTES = 1 << 20
 LARGE_BYTES = 8 << 20  # chunks from this size on bypass the page cache; for smaller ones that does not pay
 
+OTHER = "it is not the chunk that was recorded"
+
 
 class Stamp(NamedTuple):
     """The CRC-32C of a written chunk's bytes, and the size of its file."""
@@ -133,21 +135,45 @@ def written_checksum(path: Path) -> int:
         OSError, struct.error: there is no such file, or it is too short.
     """
     with path.open("rb") as file:
-        file.seek(-CHECKSUM_BYTES, 2)
+        file.seek(-CHECKSUM_BYTES, os.SEEK_END)
         return int(struct.unpack("<I", file.read())[0])
+
+
+def read_chunk(path: Place, array: ChunkedArray, compression: str, recorded: int) -> NDArray[Any]:
+    """A whole chunk ``[layers, rows_per_chunk, …]``, local or remote, checked by its checksum and the recorded one.
+
+    Raises:
+        StoreError: it is missing or damaged, or another store's.
+    """
+    try:
+        raw = read_bytes(path)
+    except (FileNotFoundError, IsADirectoryError):
+        raise missing(path) from None
+    if (fault := _fault_of(raw, array, compression, recorded)) == OTHER:
+        # Since its store was opened, another store may have written an undamaged chunk to this path.
+        raise StoreError(f"chunk {path} is not the one that was recorded", remedy="open the store again")
+    if fault is not None:
+        raise StoreError(f"chunk {path} is damaged", received=fault, remedy="see `fusionkit verify`, then encode again")
+    whole = zstd.decompress(memoryview(raw)[:-CHECKSUM_BYTES]) if compression == "zstd" else raw
+    flat = np.frombuffer(whole, array.dtype, int(np.prod(array.chunk_shape)))
+    return flat.reshape(array.chunk_shape).copy()  # its own memory, which readers can tell from a map
 
 
 def chunk_fault(path: Place, array: ChunkedArray, compression: str, recorded: int) -> str | None:
     """What is wrong with a chunk's file: its size, its own checksum or the recorded one; None if nothing is."""
     try:
-        raw = read_bytes(path)
+        return _fault_of(read_bytes(path), array, compression, recorded)
     except (FileNotFoundError, IsADirectoryError):
         return "missing"
+
+
+def _fault_of(raw: bytes, array: ChunkedArray, compression: str, recorded: int) -> str | None:
+    """What is wrong with the content of a chunk's file; None if nothing is."""
     if compression == "none" and len(raw) != array.chunk_bytes + CHECKSUM_BYTES:
         return f"{len(raw)} bytes instead of {array.chunk_bytes + CHECKSUM_BYTES}"
     if len(raw) <= CHECKSUM_BYTES:
         return f"{len(raw)} bytes"
-    found = int(google_crc32c.value(raw[:-CHECKSUM_BYTES]))
+    found = int(google_crc32c.value(np.frombuffer(raw, np.uint8)[:-CHECKSUM_BYTES]))
     if found != struct.unpack("<I", raw[-CHECKSUM_BYTES:])[0]:
         return "its bytes do not match its checksum"
-    return None if found == recorded else "it is not the chunk that was recorded"
+    return None if found == recorded else OTHER

@@ -129,6 +129,11 @@ def checked(path: Place) -> dict[str, Any]:
     return value
 
 
+def input_kind(columns: Mapping[str, Any]) -> str:
+    """What an encoder reads of these columns by role: ``words``, ``pairs`` or ``texts``."""
+    return "words" if columns["tokens"] else "pairs" if columns["pair"] else "texts"
+
+
 def split_layout(manifest: Mapping[str, Any], split: str) -> StatesLayout:
     """The shape and chunking of one split's states."""
     fields = manifest["splits"][split]

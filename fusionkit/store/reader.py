@@ -217,7 +217,7 @@ class Store:
         if self._is_mapped:
             return "memory map"
         cache = default_cache()
-        return f"Zarr, then a cache of {cache.limit / 1e9:g} GB in {cache.folder}"
+        return f"whole chunks, kept in a cache of {cache.limit / 1e9:g} GB in {cache.folder}"
 
     def __getitem__(self, split: str) -> Split:
         if split not in self.manifest["splits"]:

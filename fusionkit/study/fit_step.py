@@ -19,7 +19,7 @@ from fusionkit.fit.sweep.multi import opened
 from fusionkit.io.files import write_durably
 from fusionkit.io.places import Place
 from fusionkit.plural import counted
-from fusionkit.runs.folder import RECORD, RunsFolder
+from fusionkit.runs.folder import ANSWERS, RECORD, RunsFolder
 from fusionkit.specs import RunSpec, canonical_json, digest_of
 from fusionkit.statistics.kept_answers import RunAnswers
 from fusionkit.store import Store, open_store
@@ -150,8 +150,9 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
 
 
 def runs_content(runs: Path, digests: Sequence[str]) -> str:
-    """SHA-256 over the records of some runs, by their digests."""
-    told = {digest: content_of(runs / digest / RECORD) for digest in digests}
+    """SHA-256 over the records of some runs and the answers that they kept, by their digests."""
+    files = (f"{digest}/{name}" for digest in digests for name in (RECORD, ANSWERS))
+    told = {name: content_of(runs / name) for name in files if (runs / name).is_file()}
     return hashlib.sha256(canonical_json(told).encode()).hexdigest()
 
 

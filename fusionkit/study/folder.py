@@ -17,10 +17,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fusionkit.errors import UsageError
+from fusionkit.errors import StoreError, UsageError
 from fusionkit.io.files import disk_errors, read_json, write_json
-from fusionkit.io.locks import NO_LOCKS, holder_of, sign, try_lock_in
-from fusionkit.runs.claims import this_process
+from fusionkit.io.locks import NO_LOCKS, holder_of, sign, this_process, try_lock_in
 from fusionkit.specs import canonical_json
 from fusionkit.study.steps import Made, Step
 
@@ -64,14 +63,23 @@ class StudyFolder:
 
     def check(self) -> None:
         """Raise UsageError for a folder that holds files of something else."""
-        path = self.path
+        path, ledger = self.path, self.path / LEDGER
         others = [each.name for each in path.iterdir() if each.name not in OURS] if path.is_dir() else []
-        if path.is_file() or (others and not (path / LEDGER).is_file()):
+        known = read_json(ledger) if ledger.is_file() else None
+        if path.is_file() or (others and known is None) or (known is not None and known.get("format") != FORMAT):
+            told = f"a folder with {sorted(others)[0]}" if known is None else f"a {LEDGER} of something else"
             raise UsageError(
                 f"{path} is no folder of a study",
                 expected="a new place, an empty folder or one that `fusionkit run` wrote",
-                received="a file" if path.is_file() else f"a folder with {sorted(others)[0]}",
+                received="a file" if path.is_file() else told,
                 remedy="choose another --out; nothing was touched",
+            )
+        if known is not None and known.get("version") != VERSION:
+            raise StoreError(
+                f"{ledger} is of another format",
+                expected=f"{FORMAT} version {VERSION}",
+                received=f"{FORMAT} version {known.get('version')}",
+                remedy="run it with the fusionkit that wrote it, or choose another --out",
             )
 
     @contextmanager

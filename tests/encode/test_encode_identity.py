@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
 import json
 import re
@@ -182,3 +183,10 @@ def test_the_data_is_known_by_the_hash_of_its_columns_and_values() -> None:
     assert fingerprint(Examples.of(table)) == expected
     pieces = [table.slice(start, 7) for start in range(0, 2345, 7)]
     assert fingerprint(Examples.of(pa.concat_tables(pieces))) == expected
+
+
+def test_a_list_may_hold_what_json_does_not_know() -> None:
+    days = [[datetime.date(2024, 2, 29), None], []]
+    table = pa.table({"id": [1, 2], "days": days, "bytes": [[b"a"], [b"b", b"c"]]})
+    lines = ['["id","days","bytes"]', """[1,["2024-02-29",null],["b'a'"]]""", """[2,[],["b'b'","b'c'"]]"""]
+    assert fingerprint(Examples.of(table)) == hashlib.sha256("".join(lines).encode()).hexdigest()

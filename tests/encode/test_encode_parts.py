@@ -173,6 +173,17 @@ def test_batches_that_came_to_the_device_in_one_copy_give_the_same_bytes(
     assert of_chunks(content(tmp_path / "packed")) == of_chunks(content(tmp_path / "one-by-one"))
 
 
+def test_a_split_that_repeats_another_is_encoded_where_batches_come_in_one_copy(
+    source: Source, encoded: Encoding, content: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left to compute for its parts."""
+    twice = Source("twice", {"train": source.splits["train"], "test": source.splits["train"]})
+    encoded(twice, tmp_path / "one-by-one")
+    monkeypatch.setattr("fusionkit.encode.parts.on_device", lambda work, device: in_one_copy(list(work), device))
+    encoded(twice, tmp_path / "packed")
+    assert of_chunks(content(tmp_path / "packed")) == of_chunks(content(tmp_path / "one-by-one"))
+
+
 def test_a_part_that_cannot_be_written_ends_the_work_of_all_writers_and_the_others_stay(
     source: Source, encoder: Encoder, encoded: Encoding, assert_same: Same, whole: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

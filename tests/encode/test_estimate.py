@@ -13,7 +13,7 @@ from fusionkit.encode import EncodeReport, encode
 from fusionkit.encode import estimate as module
 from fusionkit.encode.estimate import estimate
 from fusionkit.encoder import Encoder
-from fusionkit.errors import UsageError
+from fusionkit.errors import StoppedError, UsageError
 from fusionkit.sources import Source, guess_columns, open_source
 from fusionkit.specs import EncodeSpec, parse_bytes
 
@@ -124,7 +124,11 @@ def test_a_store_over_its_budget_is_refused_and_nothing_is_left(
     with pytest.raises(UsageError, match="larger than --budget"):
         encoded(source, tmp_path / "store", budget=10_000)
     assert list(tmp_path.iterdir()) == []
-    assert encoded(source, tmp_path / "store", budget=10_000_000).outcome == "encoded"
+    with pytest.raises(StoppedError):
+        encoded(source, tmp_path / "store", stop=lambda: True)
+    with pytest.raises(UsageError, match="larger than --budget"):  # also what was begun without one
+        encoded(source, tmp_path / "store", budget=10_000)
+    assert encoded(source, tmp_path / "store", budget=10_000_000).outcome == "resumed"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from fusionkit.encoder import load_encoder
 from fusionkit.errors import EncoderError, UsageError
+from fusionkit.store.same_encoder import refuse_other_encoder
 
 hf: Any = transformers
 
@@ -112,6 +113,36 @@ def test_one_changed_weight_changes_the_identity(copy: Callable[[str], Path], ti
     before, after = (load_encoder(str(place)).identity for place in (tiny("bert").folder, folder))
     assert before["weights"] != after["weights"]
     assert before["tokenizer"] == after["tokenizer"]
+
+
+def test_a_setting_that_the_weights_do_not_show_changes_the_identity(
+    copy: Callable[[str], Path], tiny: Callable[[str], Any]
+) -> None:
+    folder = copy("bert")
+    plain = load_encoder(str(tiny("bert").folder)).identity
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-3, "id2label": {"0": "other"}}))
+    other = load_encoder(str(folder)).identity
+    assert other == {**plain, "config": {**plain.get("config", {}), "layer_norm_eps": 1e-3}}
+    assert json.loads(json.dumps(other)) == other
+    with pytest.raises(EncoderError, match="its config differs") as caught:
+        refuse_other_encoder(other, plain, "the encoder is another", "put it back")
+    assert "layer_norm_eps 0.001" in str(caught.value.received)
+
+
+def test_the_bundled_encoder_has_the_usual_settings_of_its_kind() -> None:
+    """Stores of early releases have no field for settings, and stay what they are."""
+    assert "config" not in load_encoder("minilm", device="cpu").identity
+
+
+def test_a_long_text_loses_its_end_whatever_the_tokenizer_prefers(copy: Callable[[str], Path]) -> None:
+    folder = copy("bert")
+    plain = load_encoder(str(folder))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "truncation_side": "left"}))
+    text = "rain fell again on the town and then the sun came out"
+    found = load_encoder(str(folder)).tokenize([text], None, 6).token_ids
+    assert found.tolist() == plain.tokenize([text], None, 6).token_ids.tolist()
 
 
 def test_use_does_not_change_the_identity(tiny: Callable[[str], Any]) -> None:

@@ -106,6 +106,19 @@ def test_a_share_is_one_process_and_keeps_a_whole_encode_away(
     assert_same(tmp_path / "s")
 
 
+def test_shares_of_another_number_are_refused_while_one_is_at_work(
+    shared: Sharing, assert_same: Same, tmp_path: Path
+) -> None:
+    """They are other cuts of the same parts."""
+    shared(tmp_path / "s", 1, 3)
+    with only_encoder(tmp_path / "s", "2-of-3"), pytest.raises(HeldError, match="encodes the share 2/3") as caught:
+        shared(tmp_path / "s", 2, 2)
+    assert "shares of 2 alone" in str(caught.value.expected)
+    assert shared(tmp_path / "s", 1, 2).outcome == "share"
+    assert shared(tmp_path / "s", 2, 2).outcome == "resumed"
+    assert_same(tmp_path / "s")
+
+
 def test_a_share_that_is_stopped_goes_on(shared: Sharing, assert_same: Same, tmp_path: Path) -> None:
     asked = iter([False, False, True])
     with pytest.raises(StoppedError, match="parts of"):

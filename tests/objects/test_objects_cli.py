@@ -31,7 +31,7 @@ def test_a_store_on_s3_is_encoded_shown_verified_and_fitted(
     # All but the manifest, which holds the checksums, and the records of the work are verified.
     size, files = sum(sizes.values()), len([path for path in sizes if path.parent.name != "parts"]) - 1
     assert (shown.code, facts["path"], facts["bytes"], facts["rows_total"]) == (0, address, size, 277)
-    assert facts["reads"] == f"Zarr, then a cache of 3 GB in {tmp_path / 'cache' / 'chunks'}"
+    assert facts["reads"] == f"whole chunks, kept in a cache of 3 GB in {tmp_path / 'cache' / 'chunks'}"
     told = fusionkit("info", address, environment=cache)
     assert (told.code, told.err) == (0, "")
     assert f"store     {address} (" in told.out

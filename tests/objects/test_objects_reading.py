@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +120,12 @@ def sizes(folder: Path) -> Iterator[int]:
             yield path.stat().st_size
 
 
+@pytest.mark.parametrize("compress", ["none", pytest.param("zstd", marks=pytest.mark.soak("products"))])
 def test_a_store_made_anew_at_the_same_address_is_read_anew(
-    bucket: Any, encoded: Encoding, local: Stores, cache_folder: Path
+    bucket: Any, encoded: Encoding, local: Stores, cache_folder: Path, compress: str
 ) -> None:
     """Also where somebody still reads the old one: what comes then is refused, and is not kept as a chunk of it."""
-    out = bucket / "s"
+    out, encoded, local = bucket / "s", partial(encoded, compress=compress), partial(local, compress=compress)
     encoded(out, layers="0,1")
     old = open_store(out)["train"].hidden_states
     first = old[:3]

@@ -48,7 +48,7 @@ def test_compressed_states_are_the_same_numbers(laid: Any, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_a_store_says_which_way_it_is_read(laid: Any, tmp_path: Path, dtype: str) -> None:
-    cached = f"Zarr, then a cache of 20 GB in {tmp_path / 'cache' / 'chunks'}"
+    cached = f"whole chunks, kept in a cache of 20 GB in {tmp_path / 'cache' / 'chunks'}"
     for compression, reads in (("none", "memory map"), ("zstd", cached)):
         path = laid(dtype, compression).path
         store = open_store(path)

@@ -141,6 +141,10 @@ def test_a_folder_of_others_is_not_touched(ran: Ran, tmp_path: Path) -> None:
     done = ran.command(work=tmp_path)
     assert (done.code, [path.name for path in tmp_path.iterdir()]) == (2, ["thesis.tex"])
     assert "is no folder of a study" in done.err
+    (tmp_path / "study.json").write_text('{"name": "mine"}')  # another program's
+    done = ran.command(work=tmp_path)
+    assert (done.code, (tmp_path / "study.json").read_text()) == (2, '{"name": "mine"}')
+    assert "a study.json of something else" in done.err
 
 
 FLOORS = ("--dry-run", "--json", "--set", "fit.floor=majority")

@@ -27,9 +27,10 @@ from fusionkit.fit.executor.sample import LEAST, PLAIN, some
 from fusionkit.fit.model.warm_start import WarmStart
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.fit.train.halving import epochs_share, rivals_of, setting_of
+from fusionkit.io.locks import this_process
 from fusionkit.machine.devices import device_of
 from fusionkit.machine.memory import out_of_memory
-from fusionkit.runs.claims import Claims, this_process
+from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 

@@ -30,10 +30,11 @@ from fusionkit.fit.executor.worker_pool import Executor, ExecutorFactory, InProc
 from fusionkit.fit.model.warm_start import WarmStart
 from fusionkit.fit.progress import FitProgress
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
+from fusionkit.io.locks import this_process
 from fusionkit.machine.devices import device_of
 from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.plural import counted
-from fusionkit.runs.claims import Claims, this_process
+from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 

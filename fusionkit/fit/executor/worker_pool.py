@@ -18,8 +18,9 @@ from typing import Any, Protocol
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.fit.executor.context import Opening, SweepContext
 from fusionkit.fit.executor.unit_job import Event, OnEvent, do_unit
+from fusionkit.io.locks import this_process
 from fusionkit.machine.child_processes import ChildProcess
-from fusionkit.runs.claims import Claims, this_process
+from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 

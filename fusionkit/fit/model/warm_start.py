@@ -26,6 +26,7 @@ from fusionkit.io.files import read_json
 from fusionkit.plural import counted
 from fusionkit.runs.folder import RECORD
 from fusionkit.specs import RunSpec
+from fusionkit.store.same_encoder import shown_identity
 from fusionkit.tasks import parts_of
 
 Layers = tuple[int, ...]
@@ -177,8 +178,8 @@ def _differing(
     theirs = run.encoding["encoder"]
     # A run with a delta learned over another encoder, so its weights are of no use here.
     method = {} if run.delta is None else {"method": ("frozen", run.spec.method)}
-    known = {name: (str(encoder[name])[:12], str(theirs[name])[:12]) for name in ("weights", "tokenizer")}
-    fields = method | {f"encoder {name}": pair for name, pair in known.items()}
+    ours = shown_identity(encoder)
+    fields = method | {name: (ours[name], value) for name, value in shown_identity(theirs).items()}
     if part != "head":
         fields["fusion"] = (spec.fusion, run.spec.fusion)
         if len(parts_of(spec)) > 1 and len(run.parts) > 1:
