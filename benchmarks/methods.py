@@ -153,7 +153,6 @@ def by_loop(method: str, setup: Setup) -> Contender:
     encoder, attached = setup.encoder(method)
     ids, batch, device = setup.ids, setup.batch, setup.device
     model, count = PlainModel(encoder.model).to(device), len(ids)
-    attached.train()
     trained = [*attached.trainable.values(), *model.head.parameters()]
     adam = torch.optim.AdamW(trained, lr=1e-5, fused=True)
     inputs, labels = torch.from_numpy(ids).to(device), torch.arange(count, device=device) % CLASSES
@@ -162,6 +161,7 @@ def by_loop(method: str, setup: Setup) -> Contender:
     def step(number: int) -> None:
         if attached.begin_step is not None:
             attached.begin_step(number, 1000)
+        attached.train()
         at = (torch.arange(batch, device=device) + number * batch) % count
         with products_in(setup.dtype, device, stacked=False):
             loss = model(inputs[at], mask[at], labels[at])["loss"]

@@ -55,6 +55,11 @@ def is_share(metric: object) -> bool:
     return metric not in LESS_IS_BETTER
 
 
+def times_of(metric: object) -> float:
+    """The factor that a score is shown with: 100 for shares, 1 for a perplexity or cross-entropy."""
+    return 100.0 if is_share(metric) else 1.0
+
+
 def stored_unit(metric: str | None) -> str | None:
     """The unit of a score in records, CSV and JSON; None without a metric."""
     units = {"perplexity": "perplexity", "cross_entropy": "nats"}

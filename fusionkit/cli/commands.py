@@ -101,7 +101,7 @@ class CliCommands:
 
                 settings = on_cpus(self.settings) if self.device == "cpu" else self.settings
                 workers = stack.enter_context(open_cluster(settings))
-                cluster = ClusterExecutorFactory(workers, settings, progress.note, self.device)
+                cluster = ClusterExecutorFactory(workers, settings, progress.note, self.device, self.threads)
             logs.catch_up(there)
             records = fit(
                 store, sweep.specs, folder, progress, sweep.starts, sweep.draws, self.workers, self.retry_failed,

@@ -61,8 +61,11 @@ def say_at_once(line: str) -> None:
 
 
 def print_json(value: Any, indent: int | None = 1) -> None:
-    """Print JSON, with the control characters escaped that JSON allows in a text."""
-    click.echo(json_escaped(json.dumps(value, indent=indent, ensure_ascii=False)))
+    """Print JSON, with the control characters escaped that JSON allows in a text; in ASCII where standard output is not
+    in UTF-8.
+    """
+    ascii_only = (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
+    click.echo(json_escaped(json.dumps(value, indent=indent, ensure_ascii=ascii_only)))
 
 
 def table(title: str | None, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import warnings
@@ -82,6 +83,8 @@ def _shown(message: Warning | str, category: type[Warning], *where: Any, **more:
 def main() -> None:
     """Run the command line; a user's mistake is one message, never a traceback."""
     keep_tokenizers_serial()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what its encoding lacks must not end a command after its work
+        sys.stdout.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
         warnings.showwarning = _shown
         warnings.filterwarnings("default", category=SourceWarning)

@@ -101,4 +101,4 @@ def predict(
     if not number:
         raise UsageError("there is nothing to predict", expected="a text or more", received="empty input")
     if cut:
-        log().print(f"{cut} of {counted(number, 'text')} cut to the {predictor.max_length} sub-tokens of training")
+        log().print(f"{cut} of {counted(number, 'text')} cut to {predictor.max_length} sub-tokens")

@@ -39,8 +39,9 @@ class ClusterExecutorFactory:
         settings: ClusterSettings,
         note: Callable[[str], None] = lambda _: None,
         device: str = "auto",
+        threads: int = 1,
     ) -> None:
-        self.cluster, self.settings, self.note, self.device = cluster, settings, note, device
+        self.cluster, self.settings, self.note, self.device, self.threads = cluster, settings, note, device, threads
 
     @property
     def workers(self) -> int:
@@ -58,7 +59,7 @@ class ClusterExecutor:
         self._cluster, self._runs, self._on_event, self._note = cluster, runs, on_event, made_by.note
         self._patience = WorkerGrace(cluster, settings.start_timeout)
         name = f"fit-{uuid.uuid4().hex}"
-        self._job = FitJob(name, opening, str(runs.path.resolve()), settings.threads or 1)
+        self._job = FitJob(name, opening, str(runs.path.resolve()), made_by.threads)
         self._units: SubmittedTasks[tuple[str, tuple[RunSpec, ...]]] = SubmittedTasks(cluster.client)
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         cluster.client.subscribe_topic(name, self._receive)  # type: ignore[no-untyped-call]

@@ -33,7 +33,7 @@ def job_script(
             settings' own.
     """
     threads = settings.threads or 1
-    python = settings.python or sys.executable
+    python = str(Path(settings.python or sys.executable).expanduser())
     worker = [
         python, "-m", "distributed.cli.dask_worker", address,
         # A nanny would restart the process of a job that is being ended, and end one by its own count of memory.

@@ -12,6 +12,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 
 from distributed import Client, Nanny, SpecCluster
@@ -116,7 +117,9 @@ def _threads(count: int) -> dict[str, str]:
 def devices() -> list[str]:
     """The GPUs that this process may use."""
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [each.strip() for each in visible.split(",") if each.strip()]
+        names = [each.strip() for each in visible.split(",") if each.strip()]
+        # As CUDA reads it: the list ends at the first name that is none; -1 hides all GPUs.
+        return list(takewhile(lambda name: not name.startswith("-") and name != "NoDevFiles", names))
     import torch  # counting them takes a driver
 
     return [str(number) for number in range(torch.cuda.device_count())]

@@ -70,7 +70,7 @@ def cluster_parts(
                     remedy="run the same command again: finished parts are kept",
                 )
 
-        for part, values in each_done(
+        done = each_done(
             cluster,
             partial(do_part, job),
             parts,
@@ -78,7 +78,8 @@ def cluster_parts(
             tick=tick,
             hopeless=_would_meet_all,
             start_timeout=settings.start_timeout,
-        ):
+        )
+        for part, values in _told(done, store):
             record = PartRecord(**values)
             left -= 1
             if (part.split, part.chunk) in known:
@@ -94,6 +95,21 @@ def cluster_parts(
             raise _failed(store, aside, len(parts))
 
     return run
+
+
+def _told(done: Iterator[tuple[Part, Any]], store: Place) -> Iterator[tuple[Part, Any]]:
+    """The same. An error of a library, like that of workers that the kernel kills, becomes one of ours."""
+    try:
+        yield from done
+    except FusionkitError:
+        raise
+    except Exception as error:
+        raise FusionkitError(
+            f"no part of {store} could be encoded on the cluster",
+            received=_first(error),
+            remedy="see the workers' output; if they were killed, give them more memory. Then run the same command "
+            "again",
+        ) from error
 
 
 def name_of(part: Part) -> str:

@@ -28,8 +28,8 @@ KINDS = ("local", "slurm")
 SCHEMES = ("tcp://", "tls://")
 LOOPBACK = "127.0.0.1"
 TLS = ("tls_ca", "tls_cert", "tls_key")
-# As sbatch takes it: minutes, or [days-]hours:minutes:seconds.
-WALLTIME = re.compile(r"(\d+-)?\d{1,2}(:\d{2}){0,2}|\d+")
+# As sbatch takes it: minutes, minutes:seconds, or [days-]hours:minutes:seconds.
+WALLTIME = re.compile(r"(\d+-)?\d+(:\d{2}){0,2}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,7 +166,7 @@ def settings_of(values: Mapping[str, Any], path: str | Path | None = None) -> Cl
             raise _within(unknown_name("cluster setting", str(key), fields), path)
     try:
         for key, value in values.items():
-            if value is not None:
+            if value is not None and value != "":  # `partition:` alone leaves the default
                 name = str(key).replace("-", "_")
                 read[name] = _value(name, str(fields[name].type), value)
         return ClusterSettings(**read)
@@ -182,9 +182,9 @@ def _value(name: str, kind: str, value: Any) -> Any:
             raise _wrong(name, "lines of text", value)
         return tuple(line for each in lines for line in each.splitlines())
     if kind.startswith("bool"):
-        if not isinstance(value, bool) and value not in YES_NO:
+        if (found := value if isinstance(value, bool) else YES_NO.get(str(value).lower())) is None:
             raise _wrong(name, "true or false", value)
-        return value if isinstance(value, bool) else YES_NO[value]
+        return found
     if kind.startswith(("int", "float")):
         try:
             if isinstance(value, bool):
@@ -208,7 +208,7 @@ def _parsed(path: Path) -> dict[str, Any]:
             received=shown(found),
             remedy="write one setting a line, like `kind: local`",
         )
-    return {name: value for name, value in found.items() if value != ""}  # `partition:` alone leaves the default
+    return found
 
 
 def _wrong(name: str, expected: str, received: object) -> UsageError:

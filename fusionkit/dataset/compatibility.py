@@ -43,7 +43,9 @@ def refuse_strangers(stores: Sequence[Store], but: Sequence[str] = ()) -> None:
     Args:
         but: fields that may differ.
     """
-    facts = [_facts(store) for store in stores]
+    encoders = [store.manifest["identity"]["encoder"] for store in stores]
+    earliest = min(encoders, key=lambda encoder: "config" in encoder)
+    facts = [_facts(store, earliest) for store in stores]
     shared = set.intersection(*(set(store.layers) for store in stores))
     different = [name for name in facts[0] if name not in but and len({fact[name] for fact in facts}) > 1]
     different = [name for name in different if name != "layers" or not shared]
@@ -84,10 +86,10 @@ def refuse_disjoint(stores: Sequence[Store], column: str, names: Mapping[str, se
             )
 
 
-def _facts(store: Store) -> dict[str, Any]:
+def _facts(store: Store, beside: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "encoder": store.manifest["encoder"]["name"],
-        **shown_identity(store.manifest["identity"]["encoder"]),
+        **shown_identity(store.manifest["identity"]["encoder"], beside),
         "rows": store.rows,
         "hidden": store.hidden,
         "layers": ", ".join(map(str, store.layers)),

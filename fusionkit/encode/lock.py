@@ -72,13 +72,15 @@ def _refuse_shares(out: Place) -> None:
 
 
 def refuse_other_shares(out: Place, of: int) -> None:
-    """Raise HeldError where another process encodes a share of another number of shares: its parts are also ours."""
+    """Raise HeldError where another process encodes a share of another number of shares. Such shares are other cuts of
+    the same parts, so that two processes would write one part.
+    """
     for path in _share_locks(out):
         if not path.name.endswith(f"-of-{of}.lock") and (holder := _holder(path)) is not None:
             share = path.name.removeprefix(_share_lock_prefix(out)).removesuffix(".lock").replace("-of-", "/")
             raise HeldError(
                 f"another process encodes the share {share} of {out}",
-                expected=f"shares of {of} alone: parts of others are the same parts",
+                expected=f"shares of {of} alone",
                 received=holder,
                 remedy="give the same number of shares, or wait for that process",
             )

@@ -15,6 +15,7 @@ from fusionkit.plural import counted
 from fusionkit.specs import MASKED
 from fusionkit.store.manifest import agreed_layout, checked, read_plan, refuse_other
 from fusionkit.store.presence import MANIFEST, PLAN, is_complete, is_store
+from fusionkit.store.same_encoder import as_recorded
 from fusionkit.store.verify import refuse_changed_files
 
 
@@ -33,7 +34,7 @@ def open_plan(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
     resumed = is_store(out) and (not overwrite or _is_begun(out, wanted))
     if resumed:
         known = checked(out / MANIFEST) if is_complete(out) else read_plan(out)
-        refuse_other(out, _request_of(known), wanted)
+        refuse_other(out, _request_of(known), _beside(known, wanted))
         for split in known["splits"]:
             agreed_layout(out, known, split)
         if is_complete(out):
@@ -52,7 +53,10 @@ def open_plan(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
 def is_finished(job: Job) -> bool:
     """Whether the job's store is complete already, so that no worker need be started for it."""
     with place_errors(job.out):
-        return is_complete(job.out) and _request_of(checked(job.out / MANIFEST)) == _requested(job)
+        if not is_complete(job.out):
+            return False
+        known = checked(job.out / MANIFEST)
+        return _request_of(known) == _beside(known, _requested(job))
 
 
 def _report_losses(job: Job, plan: dict[str, Any]) -> None:
@@ -80,6 +84,11 @@ def _request_of(known: dict[str, Any]) -> dict[str, Any]:
     return {"pair_as": "one", **known["identity"], "compression": known["compression"]}
 
 
+def _beside(known: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """A request as it is compared with that of a store, which an early release may have written."""
+    return {**wanted, "encoder": as_recorded(wanted["encoder"], known["identity"]["encoder"])}
+
+
 def _is_begun(out: Place, wanted: dict[str, Any]) -> bool:
     """Whether an unfinished, undamaged store of this request is there; an interrupted --overwrite goes on with it."""
     if is_complete(out):
@@ -94,4 +103,4 @@ def _is_begun(out: Place, wanted: dict[str, Any]) -> bool:
         raise
     except StoreError:
         return False
-    return _request_of(plan) == wanted
+    return _request_of(plan) == _beside(plan, wanted)

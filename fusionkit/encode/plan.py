@@ -7,7 +7,6 @@ except ``pairs`` have entries for sequences, and the code that works on a plan t
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -85,9 +84,9 @@ def write_plan(job: Job) -> None:
         # Later parts copy rows from the chunks of earlier ones. A remote or compressed chunk would be read whole for a
         # few rows: there duplicates are searched only within each part.
         _write_duplicates(draft, plan, duplicates, whole_store=isinstance(job.out, Path) and spec.compress == "none")
+        plan["files"] = small_files(draft)
         refuse_over_budget(draft, plan, job.budget)
         (draft / "parts").mkdir()
-        plan["files"] = small_files(draft)
         write_json(draft / PLAN, plan)
 
 
@@ -166,10 +165,11 @@ def refuse_over_budget(store: Place, plan: dict[str, Any], budget: int | None) -
     """Raise UsageError if the finished store of a plan would be larger than ``budget`` bytes."""
     if budget is None:
         return
-    layouts = [split_layout(plan, split) for split in plan["splits"]]
+    layouts, names = [split_layout(plan, split) for split in plan["splits"]], plan["files"]
     states = sum(layout.chunks * layout.chunk_bytes for layout in layouts)
-    chunks = re.compile("states.zarr/[^/]+/(hidden_states|scales)/c/")  # a store that was begun has some of them
-    size = states + sum(size for name, size in sizes_below(store).items() if not chunks.match(name))
+    local = isinstance(store, Path)  # other processes may be writing parts there: only these files are looked at
+    sizes = {name: (store / name).stat().st_size for name in names} if local else sizes_below(store)
+    size = states + sum(sizes.get(name, 0) for name in names)
     if size > budget:
         raise UsageError(
             "the store would be larger than --budget",

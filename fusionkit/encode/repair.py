@@ -21,6 +21,7 @@ from fusionkit.store import Store
 from fusionkit.store.layout import NOT_MASKED, chunk_path, read_small
 from fusionkit.store.manifest import read_manifest, refuse_other, split_layout
 from fusionkit.store.presence import MANIFEST
+from fusionkit.store.same_encoder import as_recorded
 
 
 def damaged_parts(store: Place, faults: dict[str, str]) -> list[Part]:
@@ -62,7 +63,8 @@ def repair(store: Place, parts: list[Part], encoder: Encoder) -> list[Part]:
     """
     manifest = read_manifest(store)
     try:
-        refuse_other(store, {"encoder": manifest["identity"]["encoder"]}, {"encoder": encoder.identity})
+        recorded = manifest["identity"]["encoder"]
+        refuse_other(store, {"encoder": recorded}, {"encoder": as_recorded(encoder.identity, recorded)})
     except IdentityError as error:
         raise IdentityError(error.what, remedy="name the encoder that made the store with --encoder") from None
     changed = []

@@ -57,7 +57,8 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
         :func:`fusionkit.encode.encode` returns.
 
     Raises:
-        HeldError: another process encodes this share. Other errors as :func:`fusionkit.encode.encode`.
+        HeldError: another process encodes this share, or one of another number of shares. Other errors as
+            :func:`fusionkit.encode.encode`.
     """
     out, began = job.out, time.perf_counter()
     if shard.number and not is_finished(job):

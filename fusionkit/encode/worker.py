@@ -22,6 +22,7 @@ from fusionkit.io.object_storage import UnansweredError
 from fusionkit.io.places import Place, place_errors, place_of
 from fusionkit.specs import digest_of
 from fusionkit.store.manifest import read_plan
+from fusionkit.store.same_encoder import differing
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class _EncodeSession:
         self.job, self.store = job, place_of(job.store)
         self._plan = self._read_plan()
         encoder = _encoder(job.loading)
-        if encoder.identity != self._plan["identity"]["encoder"]:
+        if differing(encoder.identity, self._plan["identity"]["encoder"]):
             raise UnfitWorkerError(
                 f"another encoder {job.loading['reference']!r} on {socket.gethostname()}",
                 expected="the weights and tokenizer that the store was planned with",

@@ -11,7 +11,7 @@ SHOWN = {
     "output_hidden_states", "output_attentions", "return_dict", "gradient_checkpointing", "problem_type",
     "finetuning_task", "task_specific_params", "id2label", "label2id", "num_labels", "classifier_dropout",
     "initializer_range", "tie_word_embeddings", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id",
-    "pad_token_id", "decoder_start_token_id", "vocab_size", "type_vocab_size", "max_position_embeddings", "n_positions",
+    "decoder_start_token_id", "vocab_size", "type_vocab_size", "max_position_embeddings", "n_positions",
     "hidden_size", "intermediate_size", "num_hidden_layers", "dim", "hidden_dim", "n_layers", "d_model", "d_ff",
     "num_layers", "num_decoder_layers", "n_embd", "n_inner", "n_layer", "embedding_size",
 }  # fmt: skip

@@ -126,6 +126,7 @@ def _body(config: Mapping[str, Any]) -> str:
     layers = ", ".join(map(str, config["layers"]))
     read = f"layer {layers}" if len(config["layers"]) == 1 else f"layers {layers}"
     known = "\n- Answers with none but the labels above." if config["labels"] else ""
+    added = "" if spec.get("method", FROZEN) == FROZEN else ", with the positions that the method adds,"
     crf = "\n- A CRF decides for whole sequences: there are no probabilities." if spec["head"] == "crf" else ""
     return f"""\
 # {label}: {fusion} fusion and {head} head over {encoder}
@@ -179,7 +180,7 @@ On the train split, over rows of {config["rows"]}{pooled}.
 
 {_labels(config)}## Limits
 
-- Takes {kinds}, as in training; what is longer than {encoding["max_length"]} sub-tokens is cut.{known}{crf}
+- Takes {kinds}, as in training; what is longer than {encoding["max_length"]} sub-tokens{added} is cut.{known}{crf}
 - Scores were measured over {_measured_over(config)}
 - Languages, domains and kinds of text other than the data set's were not measured.
 """
@@ -187,9 +188,12 @@ On the train split, over rows of {config["rows"]}{pooled}.
 
 def _measured_over(config: Mapping[str, Any]) -> str:
     """The states that the scores are of."""
-    if config["spec"].get("method", FROZEN) != FROZEN:
-        return "states that the trained encoder computed, in float32."
-    return "stored states; live ones differ by the rounding of the store's dtype."
+    spec, rounded = config["spec"], "live ones differ by the rounding of the store's dtype."
+    if spec.get("method", FROZEN) == FROZEN:
+        return f"stored states; {rounded}"
+    if spec.get("from_layer") is not None:
+        return f"states that the trained layers computed from stored ones of layer {spec['from_layer']}; {rounded}"
+    return "states that the trained encoder computed from the text, in float32."
 
 
 def _encoder(config: Mapping[str, Any]) -> str:

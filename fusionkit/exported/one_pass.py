@@ -7,7 +7,7 @@ from typing import Any
 from fusionkit.errors import UsageError
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.store.manifest import input_kind
-from fusionkit.store.same_encoder import COMPARED
+from fusionkit.store.same_encoder import COMPARED, differing, part_text
 
 
 def kind_of(run: TrainedRun) -> str:
@@ -36,14 +36,15 @@ def answering(run: TrainedRun, takes: str) -> TrainedRun:
 
 def refuse_different(runs: list[TrainedRun], takes: str) -> None:
     """Raise UsageError for runs of different encoders or sub-tokens; one pass can serve runs over different rows."""
-    fields = (*COMPARED, "compute_dtype", "max_length", "input")
+    fields = ("compute_dtype", "max_length", "input")
     known = []
     for run in runs:
         kind = takes if run.apart else kind_of(run)
         given = f"pairs as {pair_as(run)}" if kind == "pairs" else kind
         known.append({**run.encoding, **run.encoding["encoder"], "input": given})
     for run, other in zip(runs[1:], known[1:], strict=True):
-        if different := [name for name in fields if known[0].get(name) != other.get(name)]:
+        different = [name for name in fields if known[0][name] != other[name]]
+        if different := [*differing(known[0], other), *different]:
             raise UsageError(
                 "these runs cannot share one pass of one encoder",
                 expected=_listed(runs[0], known[0], different),
@@ -53,5 +54,5 @@ def refuse_different(runs: list[TrainedRun], takes: str) -> None:
 
 
 def _listed(run: TrainedRun, values: dict[str, Any], names: list[str]) -> str:
-    found = ", ".join(f"{name} {str(values.get(name))[:16]}" for name in names)
+    found = ", ".join(f"{name} {part_text(values, name) if name in COMPARED else values[name]}" for name in names)
     return f"{run.folder.name} ({run.encoder}): {found}"

@@ -3,7 +3,7 @@
     spec = parse_method("houlsby:64,share=layer")     # loads no transformers; str(spec) is its canonical spelling
     spec.entry                                        # its row: summary, paper, rates, merges, starts_as_encoder …
     attached = apply(encoder.model, spec)             # the model is changed in place
-    attached.train()                                  # dropout from attached.lowest_layer up, not below
+    attached.train()                                  # before each step: dropout from attached.lowest_layer up
     states = encoder.model(input_ids=…, attention_mask=…, token_type_ids=…, output_hidden_states=True).hidden_states
     loss = task_loss(states) + (attached.penalty() if attached.penalty else 0)
     attached.trainable                                # name → Parameter: exactly these have requires_grad

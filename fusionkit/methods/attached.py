@@ -91,7 +91,9 @@ class Attached:
         return sum(parameter.numel() for parameter in self.trainable.values())
 
     def train(self, mode: bool = True) -> None:
-        """Training mode from the lowest layer up, or evaluation mode everywhere."""
+        """Training mode from the lowest layer up, or evaluation mode everywhere. Call it before each step: some methods
+        draw numbers for the step.
+        """
         self.model.train(mode and self.lowest_layer == 0)
         own = self.structure
         if mode and self.lowest_layer > 0:

@@ -78,7 +78,7 @@ def content_of(
         "config": config("page"),
         "inside": inside_of(predictions),
         "left_out": predictions.left_out,
-        "provenance": provenance_of(study, baseline, out),
+        "provenance": provenance_of(study, baseline, title, out),
     }
 
 
@@ -119,7 +119,7 @@ def _listed(names: Iterable[object]) -> str:
     return " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
 
 
-def provenance_of(study: ReportData, baseline: str | None, out: Path) -> dict[str, Any]:
+def provenance_of(study: ReportData, baseline: str | None, title: str | None, out: Path) -> dict[str, Any]:
     """Encoders, stores, versions and the commands that make the report again; the only paths are those that the user
     gave.
     """
@@ -149,6 +149,8 @@ def provenance_of(study: ReportData, baseline: str | None, out: Path) -> dict[st
             "encode": _encode(record, store),
         })  # fmt: skip
     words = ["fusionkit", "report", *map(str, study.folders), "--out", str(out)]
+    words += [word for place in study.given_stores for word in ("--store", str(place))]
+    words += [] if title is None else ["--title", title]
     words += [] if baseline is None else ["--baseline", baseline]
     return {
         "encoders": list(encoders.values()),

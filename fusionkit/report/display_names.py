@@ -106,11 +106,6 @@ def unit_of(metric: str | None) -> str:
     return metric_name(metric) if metric in LESS_IS_BETTER else f"{metric_name(metric)}, %"
 
 
-def times_of(metric: str | None) -> float:
-    """The factor that a score is shown with: 100 for shares, 1 for a perplexity or cross-entropy."""
-    return 1.0 if metric in LESS_IS_BETTER else 100.0
-
-
 def bounds_of(metric: str | None) -> tuple[float, float]:
     """The least and the largest value that a score can have: intervals are shown within these."""
     if metric in LESS_IS_BETTER:

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from fusionkit.evaluation.span_errors import KINDS, count_kinds, verdicts
-from fusionkit.metrics import metric_name
+from fusionkit.metrics import metric_name, times_of
 from fusionkit.ragged import IntArray
-from fusionkit.report.display_names import times_of
 from fusionkit.report.figures.confusions import counted
 from fusionkit.report.predictions import AllPredictions, RunPredictions
 

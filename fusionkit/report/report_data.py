@@ -39,7 +39,7 @@ class ReportData:
             :func:`fusionkit.results`, with ``task_name``, ``method``, ``shots_name`` and its ``folder``.
         stores: the stores that were found, by digest. floors: a frame of the floors, for which no head is trained.
             probing: the number of runs on control labels and of blocks of online codes in the folders, which the report
-            leaves out and `fusionkit results` sums up.
+            leaves out and `fusionkit results` sums up. given_stores: where the user said that stores are.
     """
 
     folders: list[Path]
@@ -48,6 +48,7 @@ class ReportData:
     stores: dict[str, Store]
     floors: pd.DataFrame = field(default_factory=pd.DataFrame)
     probing: int = 0
+    given_stores: Sequence[Path] = ()
 
     @cached_property
     def answers(self) -> ExampleScores:
@@ -197,7 +198,7 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
         )
     beside = pd.DataFrame(floors).drop_duplicates(["digest", "evaluated"]) if floors else pd.DataFrame()
     frame = named(pd.DataFrame(rows))
-    return ReportData(folders, records, frame, find_stores(folders, stores), beside, len(probing))
+    return ReportData(folders, records, frame, find_stores(folders, stores), beside, len(probing), stores)
 
 
 def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> dict[str, Store]:

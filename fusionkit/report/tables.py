@@ -13,11 +13,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError
-from fusionkit.metrics import is_clearly_better, metric_name
+from fusionkit.metrics import is_clearly_better, metric_name, times_of
 from fusionkit.plural import counted
-from fusionkit.report.display_names import METHOD_AXES, bounds_of, times_of, unit_of
+from fusionkit.report.display_names import METHOD_AXES, bounds_of, unit_of
 from fusionkit.report.report_data import CELL, ReportData
-from fusionkit.runs.comparison.compare import COMPARED, compare
+from fusionkit.runs.comparison.compare import COMPARED, STARS, compare
 from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.runs.comparison.ties import TIED, with_ties
 from fusionkit.runs.floors import MAJORITY, MARK
@@ -30,7 +30,6 @@ TESTED = {
     "both": "a two-way test over seeds and test examples",
 }
 PLAIN = "last"  # the baseline unless the user names another
-STARS = {0.001: "***", 0.01: "**", 0.05: "*"}
 NOTHING = "–"
 ALL_SHOTS = 1e12  # sort value of a draw of all examples
 FILTERED = ("task", "method")
@@ -108,7 +107,9 @@ def beside_floors(
 
 
 def mark_best(table: pd.DataFrame) -> pd.DataFrame:
-    """Add ``is_best``: whether a row has the best mean of its task and size of draw, or ties with it by a test."""
+    """Add ``is_best``: whether a row has the best mean of its task and size of draw, or ties with it by a test. It is
+    False for all where the best one cannot be tested against any other.
+    """
     return table.assign(is_best=table[TIED].fillna(False).astype(bool))
 
 
@@ -159,20 +160,21 @@ def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
     """One row per task, size of draw and method, with every column."""
     rows, chosen = [], study.chosen.drop_duplicates(CELL).set_index(CELL)
     for _, row in table.iterrows():
-        times, first = times_of(row["metric"]), chosen.loc[tuple(row[CELL])]
+        metric, first = study.metric(row["task_name"]), chosen.loc[tuple(row[CELL])]
+        times, told = times_of(metric), [f"lr {first['lr']:g}", counted(first["epochs"], "epoch"), first["head"]]
         rows.append([
             {"t": row["task_name"], "s": metric_name(row["metric"])},
             _shots(row["shots_name"], first["shots"]),
             _method(study, row["method"]),
             {"t": row[SCORED_ON]},
             _score(row),
-            _interval(row, times),
+            _interval(row, metric),
             _difference(row, times),
             _p_value(row["p_corrected"]),
             _number(row["parameters"], ",.0f"),
             _number(row["seconds_alone"], ",.1f"),
             {"t": str(row["runs"]) + (f" ({row['failed']} failed)" if row["failed"] else ""), "v": int(row["runs"])},
-            {"t": f"lr {first['lr']:g}, {counted(first['epochs'], 'epoch')}, {first['head']}"},
+            {"t": ", ".join(each for each in told if not pd.isna(each))},
         ])  # fmt: skip
     columns = _columns(
         "task", "shots", "method", "scored on", "score", "95 % interval", "Δ to baseline", "p", "parameters",
@@ -251,10 +253,10 @@ def _difference(row: Any, times: float) -> Cell:
     return {"t": f"{times * row['difference']:+.1f}", "v": float(row["difference"]), "s": spread}
 
 
-def _interval(row: Any, times: float) -> Cell:
+def _interval(row: Any, metric: str | None) -> Cell:
     if pd.isna(row["low"]):
         return {"t": NOTHING}
-    low, high = bounds_of(row["metric"])
+    times, (low, high) = times_of(metric), bounds_of(metric)
     ends = times * max(row["low"], low), times * min(row["high"], high)
     return {"t": f"{ends[0]:.1f} … {ends[1]:.1f}", "v": float(row["low"])}
 

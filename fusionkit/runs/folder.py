@@ -214,7 +214,7 @@ class RunsFolder:
         ``metric`` is the score to show, None means each task's own; UsageError if no run has it.
         """
         records = self.records()
-        known = {name for record in records for name in metrics_of(record)}
+        known = {name for record in records for name in metrics_of(record, each_test)}
         if metric is not None and metric not in known:
             raise unknown_name("metric of these runs", metric, known)
         rows = (flat_tests(record, metric) if each_test else [flat_record(record, metric)] for record in records)

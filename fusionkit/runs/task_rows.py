@@ -33,12 +33,12 @@ def rows_of_tasks(
     return rows if metric not in (None, MEAN) else [*rows, {**flat, "task": MEAN, "label": None, "head": None}]
 
 
-def metrics_of(record: Mapping[str, Any]) -> set[str]:
-    """The scores that a table can show of a run. Those of tasks over stores of their own have no task's name in front:
-    :func:`rows_of_tasks` shows each task's.
+def metrics_of(record: Mapping[str, Any], each_task: bool) -> set[str]:
+    """The scores that a table can show of a run. Of tasks over stores of their own each has a row where ``each_task``:
+    the names are then without that of the task in front (:func:`rows_of_tasks`).
     """
     names = set(record.get("scores", {}).get("validation", {}))
-    if not record["spec"].get("task_stores"):
+    if not each_task or not record["spec"].get("task_stores"):
         return names
     tasks = parts_of(RunSpec.from_dict(record["spec"]))
 

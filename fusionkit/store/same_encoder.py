@@ -12,13 +12,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusionkit.errors import EncoderError
+from fusionkit.specs import canonical_json
 
 COMPARED = ("weights", "tokenizer", "config")
 
 
-def shown_identity(identity: Mapping[str, Any]) -> dict[str, str]:
-    """The compared parts, short enough to be read, by name."""
-    told = {part: _whole(identity, part).removeprefix("sha256 ") for part in COMPARED}
+def as_recorded(identity: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:
+    """An identity as it is compared with another one: without ``config`` if the other is of an early release, which
+    had none. An encoder whose ``config`` has no ``model_type`` is a BERT: of it also today's releases record none as
+    long as its settings are usual.
+    """
+    early = "config" not in beside and "model_type" in identity.get("config", {})
+    return {name: value for name, value in identity.items() if not (early and name == "config")}
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The compared parts in which two identities differ."""
+    ours, theirs = as_recorded(one, other), as_recorded(other, one)
+    return [part for part in COMPARED if ours.get(part) != theirs.get(part)]
+
+
+def shown_identity(identity: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, str]:
+    """The compared parts of an identity beside another one, by name, short enough to be read."""
+    told = {part: part_text(as_recorded(identity, beside), part).removeprefix("sha256 ") for part in COMPARED}
     return {f"encoder {part}": text if part == "config" else text[:16] for part, text in told.items()}
 
 
@@ -28,15 +44,15 @@ def refuse_other_encoder(given: Mapping[str, Any], wanted: Mapping[str, Any], wh
     Args:
         what: the error without its reason, like "encoder 'a' is not the one of the store".
     """
-    for part in COMPARED:
-        ours, theirs = (_whole(identity, part) for identity in (wanted, given))
-        if ours != theirs:
-            differ = "differ" if part == "weights" else "differs"
-            raise EncoderError(f"{what}: its {part} {differ}", expected=ours, received=theirs, remedy=remedy)
+    for part in differing(given, wanted):
+        differ = "differ" if part == "weights" else "differs"
+        told = part_text(wanted, part), part_text(given, part)
+        raise EncoderError(f"{what}: its {part} {differ}", expected=told[0], received=told[1], remedy=remedy)
 
 
-def _whole(identity: Mapping[str, Any], part: str) -> str:
+def part_text(identity: Mapping[str, Any], part: str) -> str:
+    """A compared part as text; equal parts have equal texts."""
     if part != "config":
         return f"sha256 {identity.get(part)}"
-    settings = identity.get(part, {})
-    return ", ".join(f"{name} {value}" for name, value in settings.items()) or "the usual settings"
+    settings = sorted(identity.get(part, {}).items())
+    return ", ".join(f"{name} {canonical_json(value)}" for name, value in settings) or "the usual settings"

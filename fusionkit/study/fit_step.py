@@ -104,7 +104,7 @@ class SweepFit:
         return counts and not self.folder.has(spec.digest)
 
     def content(self) -> str:
-        """SHA-256 over the records of its runs."""
+        """SHA-256 over the records of its runs, and the answers that they kept."""
         return runs_content(self.folder.path, [spec.digest for spec in self.sweep.specs])
 
 
@@ -121,6 +121,8 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
         if not all(fitting.folder.has(spec.digest) for spec in specs):
             return {}
         if not fitting.sweep.halving and any(record["status"] == "stopped" for record in fitting.records()):
+            return {}
+        if commands.log_to:  # runs that are there are logged, which only the command does
             return {}
         if commands.retry_failed and any(record["status"] == "failed" for record in fitting.records()):
             return {}

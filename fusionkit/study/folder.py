@@ -134,15 +134,15 @@ class Ledger:
         """The entry of a step."""
         return self._steps.get(name)
 
-    def keep(self, step: Step, made: Made, seconds: float) -> None:
-        """Record a finished step; its entry becomes the last one."""
+    def keep(self, step: Step, source: Mapping[str, Any], made: Made, seconds: float) -> None:
+        """Record a finished step; its entry becomes the last one. ``source`` is what it was made from."""
         self._steps.pop(step.name, None)
         self._steps[step.name] = {
             "command": step.command,
             "seconds": round(seconds, 3),
             "fusionkit": version("fusionkit"),
             **step.more(),
-            "from": step.source(),
+            "from": dict(source),
             "made": dict(made),
         }
         self._write()

@@ -115,6 +115,10 @@ def _comparison(written: YamlNode, name: str, sweeps: list[str]) -> Comparison:
     found = read_options(written, keys, block, COMPARISON)
     all_among(written, (*keys, "sweeps"), "sweep", found.get("sweeps", ()), sweeps)
     made = Comparison(name=name, **{"sweeps": tuple(sweeps), **found})
+    if not made.sweeps:
+        raise written.wrong(
+            (*keys, "sweeps"), "a comparison of no sweeps", expected="some of the study's sweeps", received="none"
+        )
     _check_comparison(written, keys, made)
     return made
 

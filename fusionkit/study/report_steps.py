@@ -62,7 +62,7 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
         UsageError: no run has the comparison's metric.
     """
     records = [(name, record) for name in comparison.sweeps for record in fittings[name].records()]
-    known = {name for _, record in records for name in metrics_of(record)}
+    known = {name for _, record in records for name in metrics_of(record, each_task=True)}
     if comparison.metric is not None and comparison.metric not in known:
         raise unknown_name(f"metric of comparison {comparison.name}", comparison.metric, known)
     rows = [{"sweep": name, **row} for name, record in records for row in flat_tests(record, comparison.metric)]

@@ -90,9 +90,10 @@ def run_study(
             if step.is_done(ledger.step(step.name)):
                 yield StepResult(step.name, False, 0.0)
                 continue
+            source = step.source()  # before the work: what changes meanwhile is not what was read
             made = step.make()
             seconds = time.monotonic() - began
-            ledger.keep(step, made, seconds)
+            ledger.keep(step, source, made, seconds)
             yield StepResult(step.name, True, seconds)
 
 

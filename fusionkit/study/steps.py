@@ -52,7 +52,7 @@ class Commands(Protocol):
 
     Attributes:
         retry_failed: whether runs that failed before are trained again. workers: processes of a sweep, None for as many
-            as are worth it.
+            as are worth it. log_to: names of trackers that finished runs are logged to.
     """
 
     @property
@@ -60,6 +60,9 @@ class Commands(Protocol):
 
     @property
     def workers(self) -> int | None: ...
+
+    @property
+    def log_to(self) -> Sequence[str]: ...
 
     def say(self, line: str) -> None:
         """Tell the user something."""

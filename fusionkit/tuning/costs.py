@@ -29,36 +29,38 @@ from fusionkit.tuning.pieces import pieces_of
 def costs_of(
     attached: Attached, model: Model, run: RunState, optimizer: Optimizer, device: torch.device, ranks: int = 1
 ) -> dict[str, Any]:
-    """Fields of the run's record; its weights are unchanged afterwards. With several tasks the first is counted. Of a
-    minibatch that is cut into pieces, also for several processes, the piece with the longest examples is counted.
+    """Fields of the run's record; its weights are unchanged afterwards. With several tasks the first is counted, and of
+    several processes the first one's part of the minibatch.
     """
     spec, draw = run.spec, run.draw.streams[0]
     minibatch = np.arange(min(len(draw), next(iter(parts_of(spec).values())).batch_size))
-    examples = pieces_of(draw, minibatch, spec.accumulate, ranks)[0][-1]
-    attached.train()
-    model.train()
-    with Meter() as meter:
-        with products_in(spec.compute_dtype, device, stacked=False):
-            batch = draw.batch(examples, run.layers).on(device)
-            loss = model.loss(batch)
-        forward = meter.flops
-        if optimizer.weights:
-            loss.backward()  # type: ignore[no-untyped-call]
-    learned = sum(weights.nbytes for weights in optimizer.weights)
-    gradients = sum(0 if weights.grad is None else weights.grad.nbytes for weights in optimizer.weights)
-    for weights in optimizer.weights:
-        weights.grad = None
+    pieces = pieces_of(draw, minibatch, spec.accumulate, ranks)[0]
+    flops = forward = gradients = activations = 0
+    for piece in pieces:
+        with Meter() as meter:
+            attached.train()
+            model.train()
+            with products_in(spec.compute_dtype, device, stacked=False):
+                loss = model.loss(draw.batch(piece, run.layers).on(device))
+            forward += meter.flops
+            if optimizer.weights:
+                loss.backward()  # type: ignore[no-untyped-call]
+        flops += meter.flops
+        gradients = sum(0 if weights.grad is None else weights.grad.nbytes for weights in optimizer.weights)
+        activations = max(activations, meter.peak_bytes - gradients)
+        for weights in optimizer.weights:
+            weights.grad = None
+    count, learned = sum(map(len, pieces)), sum(weights.nbytes for weights in optimizer.weights)
     every = {
         id(each): each.nbytes
         for each in (*attached.model.parameters(), *attached.trainable.values(), *model.parameters())
     }
-    activations = max(meter.peak_bytes - gradients, 0)
     parts = {
         "weights": sum(every.values()), "gradients": gradients, "optimizer": 2 * learned, "activations": activations
     }  # fmt: skip
     return {
-        "training_flops": meter.flops // len(examples),
-        "prediction_flops": forward // len(examples),
+        "training_flops": flops // count,
+        "prediction_flops": forward // count,
         "peak_memory_alone": sum(parts.values()),
         **{f"memory_{name}": value for name, value in parts.items()},
     }

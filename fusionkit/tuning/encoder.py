@@ -48,9 +48,7 @@ def load_tuned(store: Stores, spec: RunSpec, device: torch.device, place: str | 
 def encoder_of(
     name: str, identity: Mapping[str, Any], dtype: str, words: bool, device: str, trust_remote_code: bool = False
 ) -> Encoder:
-    """An encoder in float32, checked by its identity; ``dtype`` is the type of the weights
-    when they were hashed.
-    """
+    """An encoder in float32, checked by its identity; ``dtype`` is the type of the weights when they were hashed."""
     options: dict[str, Any] = {"device": device, "words": words, "trust_remote_code": trust_remote_code}
     options["untrained"] = identity.get("untrained")
     options["revision"] = None if Path(name).expanduser().is_dir() else identity.get("revision")

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def test_workers_leave_the_same_records_and_weights_as_one_process(
     specs = expand(store, task="classification", fusions=("last", "linear", "concat"), epochs=(3,), seeds=2)
     fit(store, specs, RunsFolder(tmp_path / "alone"))
     watch, notes = Watch(), list[str]()
-    elsewhere = ClusterExecutorFactory(cluster, settings, notes.append)
+    elsewhere = ClusterExecutorFactory(cluster, replace(settings, threads=2), notes.append)
     records = fit(store, specs, RunsFolder(tmp_path / "shared"), watch, cluster=elsewhere)
     alone, shared = (RunsFolder(tmp_path / name).frame().set_index("digest") for name in ("alone", "shared"))
     rows = [column for column in alone.columns if column not in (*sweeping.TIMES, "largest_weight")]
@@ -104,6 +104,7 @@ def test_workers_leave_the_same_records_and_weights_as_one_process(
         weights = [load_file(tmp_path / name / spec.digest / "weights.safetensors") for name in ("alone", "shared")]
         torch.testing.assert_close(weights[1], weights[0], rtol=1e-4, atol=1e-6)
     assert [record["status"] for record in records] == ["finished"] * 6
+    assert {record["threads"] for record in records} == {1}  # whatever a worker's encode may use
     assert (len(watch.ended), len(watch.others)) == (6, 0)
     assert watch.epochs > 0
     assert "workers" in notes[-1]

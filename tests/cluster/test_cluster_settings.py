@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fusionkit.cluster import ClusterSettings, open_cluster, read_settings
-from fusionkit.cluster.local import environments_of
+from fusionkit.cluster.job_script import job_script
+from fusionkit.cluster.local import devices, environments_of
+from fusionkit.cluster.part_map import _told
+from fusionkit.cluster.settings import settings_of
+from fusionkit.encode.batches import Part
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.machine.resources import cores
 
@@ -77,6 +82,44 @@ def test_a_wrong_setting_is_one_message(tmp_path: Path, content: str, what: str,
 @pytest.mark.parametrize("kind", ["tcp://head-node:8786", "tcp://10.0.0.5:8786", "tcp://[::1]:8786"])
 def test_the_address_of_a_scheduler_is_a_host_and_a_port(kind: str) -> None:
     assert ClusterSettings(kind=kind).kind == kind
+
+
+@pytest.mark.parametrize("walltime", ["90", "120:30", "120:00:00", "2-00", "1-12:30:00"])
+def test_walltimes_are_those_that_sbatch_takes(walltime: str) -> None:
+    assert ClusterSettings(kind="slurm", walltime=walltime).walltime == walltime
+
+
+def test_plain_values_are_taken_as_yaml_writes_them() -> None:
+    """As below `cluster:` in a study, too."""
+    assert settings_of({"public": "True", "partition": ""}) == ClusterSettings(public=True)
+    with pytest.raises(UsageError, match="'public' is out of range"):
+        settings_of({"public": [True]})
+
+
+def test_the_interpreter_of_a_job_may_be_below_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    script = job_script(ClusterSettings(kind="slurm", python="~/env/bin/python"), "name", "tcp://host:1", 0)
+    assert "/home/somebody/env/bin/python -m distributed" in script
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus"), [("", []), ("-1", []), ("NoDevFiles", []), ("0,2", ["0", "2"]), ("1,-1,0", ["1"])]
+)
+def test_the_gpus_are_those_that_cuda_shows(visible: str, gpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert devices() == gpus
+
+
+def test_an_error_of_a_library_is_told_as_ours(tmp_path: Path) -> None:
+    def killed() -> Iterator[tuple[Part, Any]]:
+        yield Part("train", 0), {}
+        raise RuntimeError("the worker was killed\nand more")
+
+    told = _told(killed(), tmp_path)
+    assert next(told) == (Part("train", 0), {})
+    with pytest.raises(FusionkitError, match="could be encoded on the cluster") as caught:
+        next(told)
+    assert caught.value.received == "RuntimeError: the worker was killed"
 
 
 def test_certificates_are_three_files(certificates: dict[str, Any]) -> None:

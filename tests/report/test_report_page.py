@@ -110,6 +110,18 @@ def test_a_script_in_a_corpus_is_shown_and_not_run(open_page: Open, made: Any) -
     assert page.locator("b").count() == 0
 
 
+def test_another_run_has_its_own_counts_below_its_sentences(open_page: Open) -> None:
+    page = open_page(wait=False)
+    choose(page, 0, "slots")
+    choose(page, 1, "last,")
+    page.evaluate("document.querySelector('#inside-body .grid2').firstElementChild.dataset.old = ''")
+    page.fill("#inside-body input[type=search]", "a")
+    assert page.locator("#inside-body .grid2 [data-old]").count() == 1  # a filter is of sentences alone
+    choose(page, 1, "attention,")
+    assert page.locator("#inside-body .grid2 [data-old]").count() == 0
+    assert page.locator("#inside-body .grid2 table").count() >= 1
+
+
 def test_a_look_inside_has_weights_that_sum_to_one_and_filters_to_errors(open_page: Open) -> None:
     page = open_page(wait=False)
     choose(page, 0, "slots")

@@ -13,6 +13,7 @@ from fusionkit.cli.encode import encode
 from fusionkit.cli.options.work_options import given_cluster
 from fusionkit.cluster import ClusterSettings
 from fusionkit.errors import UsageError
+from fusionkit.study import read_study
 from fusionkit.study.keys import ENCODING
 
 Read = Callable[..., Any]
@@ -135,8 +136,6 @@ def test_a_wrong_setting_is_told_by_its_key(setting: str, says: str, written: Re
 
 
 def test_without_its_folder_of_data_a_study_says_what_to_add(tmp_path: Path, tiny: str) -> None:
-    from fusionkit.study import read_study
-
     (tmp_path / "study.yaml").write_text(tiny)
     with pytest.raises(UsageError, match="add --set data=FOLDER") as caught:
         read_study(tmp_path / "study.yaml")
@@ -170,3 +169,25 @@ def test_a_study_may_say_which_cluster_does_its_work(written: Read, tiny: str, t
     assert "partition" in str(caught.value)
     with pytest.raises(UsageError, match="'cluster' is a block"):
         given_cluster(None, None, written(tiny + "cluster: slurm\n"))
+
+
+def test_a_relative_folder_of_data_lies_beside_the_file_or_where_one_is(
+    data: Path, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "corpora" / "of-mine").mkdir(parents=True)
+    for name in ("one", "two"):
+        (tmp_path / "corpora" / "of-mine" / name).symlink_to(data / name)
+    file = tmp_path / "studies" / "study.yaml"
+    monkeypatch.chdir(tmp_path)
+    wanted = [tmp_path / "corpora" / "of-mine" / name for name in ("one", "two")]
+    for text, settings in ((tiny + "data: ../corpora/of-mine\n", []), (tiny, ["data=corpora/of-mine"])):
+        file.write_text(text)
+        for place in (file, file.relative_to(tmp_path)):
+            found = [source.options["source"] for source in read_study(place, settings).sources.values()]
+            assert [Path(each).resolve() for each in found] == [each.resolve() for each in wanted]
+
+
+def test_a_comparison_of_no_sweeps_is_refused(written: Read, tiny: str) -> None:
+    with pytest.raises(UsageError, match="a comparison of no sweeps"):
+        written(tiny.replace("against: {sweeps: base,", "against: {sweeps: [],"))

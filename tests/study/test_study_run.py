@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -21,6 +22,9 @@ from fusionkit.report.content import provenance_of
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import read_report_data
 from fusionkit.store import open_store
+from fusionkit.study.folder import Ledger, StudyFolder
+from fusionkit.study.run import run_study
+from fusionkit.study.steps import Step
 
 Command = Callable[..., Any]
 Ran = Any
@@ -176,7 +180,7 @@ def test_a_dry_run_says_what_is_there_and_what_is_to_do(ran: Ran, copy: Path, tm
 
 def test_a_run_that_is_scored_on_two_stores_is_looked_at_over_each(ran: Ran) -> None:
     study = read_report_data([ran.work / "runs" / "moved"], [ran.work / "stores"])
-    stores = provenance_of(study, None, Path("page.html"))["stores"]
+    stores = provenance_of(study, None, None, Path("page.html"))["stores"]
     assert {store["data"] for store in stores} == {"one", "two"}
     assert all(f"fusionkit encode {store['data']} " in store["encode"] for store in stores)
     found = {run.task.split(" → ")[-1]: run for run in AllPredictions(study).all}
@@ -253,3 +257,26 @@ def test_killed_in_the_middle_of_a_sweep_it_goes_on(ran: Ran, copy: Path) -> Non
 def test_the_schema_is_printed_without_a_study(fusionkit: Command) -> None:
     done = fusionkit("run", "--schema")
     assert json.loads(done.out)["title"] == "A study of fusionkit"
+
+
+def test_what_changes_while_a_step_reads_it_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = [0]
+
+    def make() -> dict[str, str]:
+        read.append(len(read)) if len(read) < 2 else None  # somebody saves the source once
+        return {"out": "made"}
+
+    step = Step("encode one", "", lambda: {"content": read[-1]}, lambda known: {"out": "made"}, make)
+    prepared = lambda *given: (Ledger(StudyFolder(tmp_path)), None, [step], None)  # noqa: E731
+    monkeypatch.setattr("fusionkit.study.run.prepare", prepared)
+    study: Any = SimpleNamespace(value={})
+    nothing: Any = None
+    done = [next(run_study(study, StudyFolder(tmp_path), nothing, "")).made for _ in range(3)]
+    assert done == [True, True, False]
+
+
+def test_runs_that_are_there_are_logged_when_asked_for(ran: Ran, copy: Path) -> None:
+    done = ran.command("--log-to", "tensorboard", "--json", work=copy)
+    assert made(done) == ["fit base", "fit moved"]
+    assert "6 runs logged now" in done.err
+    assert (copy / "runs" / "base" / "logs" / "tensorboard").is_dir()

@@ -78,7 +78,11 @@ def test_a_table_can_show_another_score_of_the_tasks_that_have_it(runs: dict[str
     assert set(found["metric"]) == {"kind_macro_f1"}
     assert set(fusionkit.results(folder, metric="mean", each_test=True)["task"]) == {"kind", "tags", "mean"}
     with pytest.raises(UsageError, match="unknown metric of these runs 'kind_macro_f1'"):
-        fusionkit.results(folder, metric="kind_macro_f1")
+        fusionkit.results(folder, metric="kind_macro_f1", each_test=True)
+    whole = fusionkit.results(folder, metric="kind_macro_f1")  # a row per run
+    assert whole["score"].notna().all()
+    with pytest.raises(UsageError, match="unknown metric of these runs 'macro_f1'"):
+        fusionkit.results(folder, metric="macro_f1")
 
 
 def test_train_is_what_a_task_learned_from(runs: dict[str, Path], places: dict[str, Path]) -> None:

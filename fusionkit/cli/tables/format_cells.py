@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fusionkit.metrics import is_share
-from fusionkit.runs.comparison.compare import COMPARED
+from fusionkit.metrics import is_share, times_of
+from fusionkit.runs.comparison.compare import COMPARED, STARS
 from fusionkit.runs.comparison.pareto import COST, PARETO
 from fusionkit.runs.comparison.ranks import RANKED
 from fusionkit.runs.comparison.ties import TIED
@@ -20,7 +20,6 @@ from fusionkit.runs.summary import CHOSEN, COLUMNS
 
 NOTHING, WORTH_IT = "–", "◆"
 THOUSANDS = 10_000  # from this number on digits are grouped
-MARKS = {0.001: "***", 0.01: "**", 0.05: "*"}  # a p-value gets the mark of the first level that it does not exceed
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -43,11 +42,6 @@ def naming_columns(summary: pd.DataFrame) -> list[str]:
 def chosen_columns(summary: pd.DataFrame) -> list[str]:
     """The columns that validation chose."""
     return list(summary.attrs.get(CHOSEN, ()))
-
-
-def times_of(metric: object) -> float:
-    """The factor by which a shown score is multiplied: 100 for a share, 1 for a perplexity."""
-    return 100.0 if is_share(metric) else 1.0
 
 
 def with_unit(metric: object) -> str:
@@ -122,7 +116,7 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
         "se_seeds": _error_text(row.get("difference_se_seeds", nan), times),
         "se_examples": _error_text(row.get("difference_se_examples", nan), times),
         "p": NOTHING if pd.isna(p) else "<0.001" if p < 0.001 else f"{p:.3f}",
-        "stars": next((stars for level, stars in MARKS.items() if p <= level), ""),
+        "stars": next((stars for level, stars in STARS.items() if p <= level), ""),
         "record": NOTHING if any(map(pd.isna, counts)) else "–".join(f"{count:.0f}" for count in counts),
         "pairs": "" if pd.isna(row["pairs"]) else f"{row['pairs']:.0f}",
     }

@@ -23,9 +23,8 @@ from fusionkit.cli.tables.format_cells import (
     rows_of,
     runs_text,
     texts_of,
-    times_of,
 )
-from fusionkit.metrics import is_share, metric_name
+from fusionkit.metrics import is_share, metric_name, times_of
 from fusionkit.printable import one_line, printable, spreadsheet_safe
 from fusionkit.runs.comparison.ranks import BEST_RANK
 from fusionkit.runs.comparison.ties import TIED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 
 from fusionkit.dataset.infer_task import check_sides, choose_fusion
 from fusionkit.dataset.stores import Stores, stores_of
-from fusionkit.errors import EncoderError, UsageError
+from fusionkit.errors import UsageError
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.through_encoder import SAVE_EVERY, StateFile
@@ -112,17 +111,19 @@ def prepare(
 
 
 def _check_methods(specs: Sequence[RunSpec], store: Stores) -> None:
-    """Raise UsageError where the store's encoder cannot take a run's method or its options; only its configuration is
-    read. Where that is not here, the runs themselves will tell.
+    """Raise UsageError where the store's encoder cannot take a run's method or its options. Only its configuration is
+    read; where that is not here, or does not suffice, the runs themselves will tell.
     """
     first = stores_of(store)[0].manifest
+    place = first["encoder"]["name"], first["identity"]["encoder"].get("revision")
     wanted = {(spec.method, spec.checkpointing, spec.layer_decay): spec for spec in specs if not spec.is_frozen}
-    with suppress(EncoderError):
+    try:
         for spec in wanted.values():
-            plan = importlib.import_module(PLAN).plan_of(
-                first["encoder"]["name"], first["identity"]["encoder"].get("revision")
-            )
-            plan.check(spec)
+            importlib.import_module(PLAN).plan_of(*place).check(spec)
+    except UsageError:
+        raise
+    except Exception:  # some encoders, and methods of the user's own, need the weights themselves
+        return
 
 
 def _layer_notes(specs: Sequence[RunSpec], context: SweepContext) -> list[str]:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pandas as pd
 
+from fusionkit.metrics import times_of
 from fusionkit.report.altair import altair
-from fusionkit.report.display_names import draw_of, of_own_stores, times_of
+from fusionkit.report.display_names import draw_of, of_own_stores
 from fusionkit.report.figures.encodings import (
     COUNTS,
     SECONDS,

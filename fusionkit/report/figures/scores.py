@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from fusionkit.errors import UsageError
+from fusionkit.metrics import times_of
 from fusionkit.report.altair import altair
-from fusionkit.report.display_names import draw_of, family, times_of
+from fusionkit.report.display_names import draw_of, family
 from fusionkit.report.figures.encodings import (
     COUNTS,
     SECONDS,

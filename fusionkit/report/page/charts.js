@@ -76,7 +76,7 @@ function dataDetails(rows, title) {
     details.dataset.made = "1";
     const names = Object.keys(rows[0] || {});
     const number = (value) => (Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(4)).toString());
-    const columns = names.map((label) => ({ label: label.replaceAll("_", " "), kind: typeof rows[0][label] === "number" ? "number" : "text" }));
+    const columns = names.map((label) => ({ label: label.replaceAll("_", " "), kind: rows.some((row) => typeof row[label] === "number") ? "number" : "text" }));
     const cells = rows.map((row) => names.map((name) => {
       const value = row[name];
       if (value === null || value === undefined) return { t: "–" };

@@ -35,7 +35,7 @@ function showInside(place, inside, left) {
   // Tokens that differ in their weights are worth most of a look.
   const worth = (look) => (look.varies ? 1 : 0) + (inside.sources[look.source].whole ? 0 : 2);
   const first = inside.looks.reduce((best, look) => (worth(look) > worth(best) ? look : best));
-  const state = { look: first, errors: false, text: "", kind: "", shown: LIST_STEP, current: null };
+  const state = { look: first, errors: false, text: "", kind: "", shown: LIST_STEP, current: null, summed: null };
   const tasks = [...new Set(inside.looks.map((look) => `${look.task} \u2192 ${look.column}`))];
   const taskOf = (look) => `${look.task} \u2192 ${look.column}`;
   const list = element("ul", { class: "sentences", "aria-label": "Sentences" });
@@ -85,7 +85,8 @@ function showInside(place, inside, left) {
     const wrong = look.wrong === null ? "" : `; in all of ${look.split} ${look.wrong.toLocaleString("en")} have an error`;
     status.textContent = `${kept.length} of ${source.tokens.length} examples${part}${wrong}. Run ${look.run}.`;
     detail.replaceChildren(...(state.current === null ? [element("p", { class: "note" }, "No sentence fits.")] : [sentence(look, source, state.current)]));
-    if (!keep) boards.replaceChildren(...summaries(look, inside.kinds));
+    if (state.summed !== look) boards.replaceChildren(...summaries(look, inside.kinds));
+    state.summed = look;
   }
 
   function sentence(look, source, k) {

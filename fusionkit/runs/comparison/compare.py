@@ -28,6 +28,7 @@ from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 
 NO_VALUE = "none"
 PERMUTATION, STUDENT = "permutation", "t"
+STARS = {0.001: "***", 0.01: "**", 0.05: "*"}  # the mark of a p-value that does not exceed this level
 HOW = "how"  # key of a comparison's attrs: its interval, test, correction, block and what they are over
 COMPARED = (
     "baseline", "is_baseline", "difference", "difference_low", "difference_high", "difference_se_seeds",
@@ -104,8 +105,8 @@ def compare(
     _check(found, others, groups, names, fixed, over)
     # Floors have a difference and no test: more tests would raise the corrected p-values of the heads.
     floors = {place for place, group in enumerate(groups) if are_floors(group).all()}
-    # A single difference has no p-value over seeds, and is no comparison.
-    tested = [p for p in found if p not in floors and len(found[p].differences) > (over != EXAMPLES)]
+    least = 1 if over == EXAMPLES else 2  # differences that have a p-value
+    tested = [place for place in found if place not in floors and len(found[place].differences) >= least]
     several = len(tested) if simultaneous else 1
     how = How(
         interval, test or PERMUTATION, over, 1 - (1 - LEVEL) / max(several, 1), None if block == DATA else answers

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from fusionkit.metrics import is_better
+from fusionkit.metrics import is_clearly_better
 from fusionkit.runs.comparison.errors_of_differences import error_of_difference
 from fusionkit.runs.comparison.pairing import pair_runs, sides_of
 from fusionkit.runs.errors_of_means import BOTH, EXAMPLES, SEEDS
@@ -55,11 +55,13 @@ class Rivals:
         for place, values in enumerate(table[names].astype(str).itertuples(index=False, name=None)):
             if np.isfinite(self._means[place]):
                 alike[values].append(place)
-        self.contests = list(alike.values())
+        # In the order of their names: where means are equal, the order in which runs ended must not decide.
+        told = table[[name for name in self._keys if name in table]].astype(str).to_numpy().tolist()
+        self.contests = [sorted(places, key=told.__getitem__) for places in alike.values()]
 
     def is_better(self, ours: int, theirs: int) -> bool:
         """Whether a group's mean is better than another's."""
-        return is_better(str(self._metrics[ours]), self._means[ours], self._means[theirs])
+        return is_clearly_better(str(self._metrics[ours]), self._means[ours], self._means[theirs])
 
     def differ(self, ours: int, theirs: int) -> bool | None:
         """Whether a paired test separates two groups (p at most 0.05, not corrected). The test is over what the
