@@ -156,8 +156,8 @@ class RunSpec:
     shots: int | None = option(None, "Examples per class to draw. [default: all of train]", ge=1, lists=SWEPT)
     draw: str = option("uniform", "How the examples of --shots are drawn.", choices=DRAWS, later=True)
     draw_ids: str | None = option(None, "Digest of the ids of a draw that was given.", later=True)
-    data_seed: int = option(0, "Sets the draw and the order of minibatches.")
-    init_seed: int = option(0, "Sets initial weights and dropout.")
+    data_seed: int = option(0, "Sets the draw and the order of minibatches.", ge=0, lt=1 << 63)
+    init_seed: int = option(0, "Sets initial weights and dropout.", ge=0, lt=1 << 63)
     lr: float = option(2e-3, "Learning rate.", gt=0, lt=100, lists=SWEPT, parameter="lrs")
     epochs: int = option(10, "Passes over train.", ge=1, lists=SWEPT)
     max_steps: int | None = option(
@@ -180,7 +180,7 @@ class RunSpec:
                            unit="a share of the steps", later=True)  # fmt: skip
     weight_decay: float = option(0.0, "Weight decay of the optimizer.", ge=0)
     clip_norm: float | None = option(None, "Scale gradients down to this norm. [default: never]", gt=0, later=True)
-    dropout: float = option(0.0, "Dropout rate at the inputs of a head's layers.", ge=0, lt=1)
+    dropout: float = option(0.0, "Dropout rate inside a head.", ge=0, lt=1)
     label_smoothing: float = option(0.0, "Share of each target that is spread evenly over all classes.", ge=0, lt=1,
                                     later=True)  # fmt: skip
     class_weights: str = option("none", "balanced weighs each class by the inverse of its frequency in train.",

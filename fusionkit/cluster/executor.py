@@ -12,6 +12,7 @@ from typing import Any
 from distributed import Future, KilledWorker
 
 from fusionkit.cluster.fit_job import FitJob, do_unit_here
+from fusionkit.cluster.local import devices
 from fusionkit.cluster.protocol import Cluster, workers_text
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.submitted import SubmittedTasks
@@ -46,6 +47,12 @@ class ClusterExecutorFactory:
     @property
     def workers(self) -> int:
         return self.cluster.workers
+
+    @property
+    def sharers(self) -> int:
+        """All workers where they are on this machine's CPUs; one where each has a machine, a job or a GPU."""
+        here = self.settings.kind == "local" and (self.device == "cpu" or self.settings.gpus == 0 or not devices())
+        return self.workers if here else 1
 
     def executor(self, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> Executor:
         return ClusterExecutor(self, {**opening, "device": self.device}, runs, on_event)

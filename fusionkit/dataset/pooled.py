@@ -46,27 +46,30 @@ class PooledStates:
                 found[piece[0] : piece[-1] + 1] = segment_mean(states.flatten(1), inside).view(-1, *found.shape[1:])
         return found
 
+
+class PooledChunks(PooledStates):
+    """The same of states in chunks, which can be read into memory a few at a time."""
+
+    _states: ChunkedStates
+
     def chunk_of(self, rows: IntArray) -> IntArray:
         """The number of the chunk that each sequence begins in."""
-        return self._chunked().chunk_of(self._rows[self._offsets[rows]])
+        return self._states.chunk_of(self._rows[self._offsets[rows]])
 
     def load(self, rows: IntArray, layers: Sequence[int], reuse: PooledStates | None = None) -> PooledStates:
         """Read the rows of these sequences, ascending, into memory; other sequences cannot be read from the result."""
         needed = np.unique(self._rows[flat_rows(self._offsets, rows)[0]])
-        held = self._chunked().load(needed, layers, None if reuse is None else reuse._states)
+        held = self._states.load(needed, layers, None if reuse is None else reuse._states)
         return PooledStates(held, self._rows, self._offsets)
-
-    def _chunked(self) -> ChunkedStates:
-        assert isinstance(self._states, ChunkedStates)
-        return self._states
 
 
 def pooled(split: TaskSplit) -> TaskSplit:
     """The same examples, each sequence with one row; a sequence without rows keeps none, and its pooled vector is 0."""
     counts = np.diff(split.offsets)
     some = counts > 0
+    kind = PooledChunks if isinstance(split.states, ChunkedStates) else PooledStates
     return TaskSplit(
-        PooledStates(split.states, split.rows, offsets_of(counts[some])),
+        kind(split.states, split.rows, offsets_of(counts[some])),
         np.arange(int(some.sum())),
         offsets_of(some.astype(np.int64)),
         split.targets,

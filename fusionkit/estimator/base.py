@@ -131,6 +131,8 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
             if not 0 < self.validation_fraction < 1 or len(train) < 2:
                 raise ValueError(f"validation_fraction={self.validation_fraction} of {len(train)} examples leaves none")
             stay, share = carve(len(train), self.validation_fraction)
+            if not len(stay):
+                raise ValueError(f"validation_fraction={self.validation_fraction} of {len(train)} examples leaves none")
         task, validation = TASKS[spec.task], train.subset(share)
         train = train.subset(stay) if len(share) else train
         return TaskData(task, spec.label, spec.pool, labels, len(labels), default, train, validation, None)

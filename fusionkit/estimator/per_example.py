@@ -25,7 +25,7 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
 
     Args:
         fusion: with its options, like ``dwatt:scale=yes``. fusion_layers: the layers it reads, like ``"0,3,6"``.
-        head: ``classifier``, or ``bcn``, which pools by itself.
+        head: ``classifier``, ``linear-classifier``, or ``bcn``, which pools by itself.
         pool: how several rows become one vector: ``cls``, ``last``, ``mean`` or ``max``; None takes the only
             row, or the mean.
         lr, epochs, max_steps, batch_size, dropout: as in :class:`~fusionkit.specs.RunSpec`.
@@ -142,7 +142,7 @@ class FusionRegressor(RegressorMixin, FusionEstimator):  # type: ignore[misc]
     """One number per example, trained by the squared error on the unscaled numbers.
 
     Args:
-        head: ``regressor``. All others as in :class:`FusionClassifier`.
+        head: ``regressor`` or ``linear-regressor``. All others as in :class:`FusionClassifier` over stored states.
 
     Attributes:
         validation_scores_: Pearson's correlation by epoch. All others as in :class:`FusionClassifier`.

@@ -22,7 +22,8 @@ class FusionTagger(FusionEstimator):
     """One tag per row. Rows are words, as of ``encode --rows words``; a row without a state has the default tag.
 
     Args:
-        head: ``tagger``, ``linear-tagger`` or ``crf``. All others as in :class:`FusionClassifier`.
+        head: ``tagger``, ``linear-tagger``, ``crf`` or ``bilstm-crf``. All others as in :class:`FusionClassifier` over
+            stored states, without ``pool``.
 
     Attributes:
         classes_: tags that may be answered. default_: the tag given to rows without a state. validation_scores_: by

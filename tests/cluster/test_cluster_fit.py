@@ -114,6 +114,12 @@ def test_workers_leave_the_same_records_and_weights_as_one_process(
     }  # fmt: skip
 
 
+def test_workers_share_the_memory_of_one_machine_alone(cluster: Cluster) -> None:
+    here = ClusterExecutorFactory(cluster, ClusterSettings(workers=2, gpus=0))
+    jobs = ClusterExecutorFactory(cluster, ClusterSettings(kind="slurm", workers=2))
+    assert (here.sharers, jobs.sharers) == (cluster.workers, 1) == (2, 1)
+
+
 def test_a_worker_killed_midway_loses_no_run(
     cluster: Cluster, settings: ClusterSettings, store: Store, tmp_path: Path, pids: Pids
 ) -> None:

@@ -94,6 +94,26 @@ def test_the_seed_decides(toy: Any) -> None:
     assert fitted(None) != fitted(None)
 
 
+def test_means_of_arrays_are_scored_whatever_their_size(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only states in chunks can be read a chunk at a time."""
+    ragged, labels, _ = toy
+    found = FusionClassifier("linear", epochs=2, random_state=0).fit(ragged, labels)
+    monkeypatch.setattr("fusionkit.fit.train.decisions.STREAMED_BYTES", 0)
+    again = FusionClassifier("linear", epochs=2, random_state=0).fit(ragged, labels)
+    np.testing.assert_array_equal(again.layer_weights_, found.layer_weights_)
+    np.testing.assert_array_equal(again.predict(ragged), found.predict(ragged))
+
+
+def test_the_first_token_is_the_first_that_has_a_state(toy: Any) -> None:
+    ragged, labels, _ = toy
+    mask = ragged.row_mask.copy()
+    several = np.flatnonzero(np.diff(ragged.row_offsets) > 1)
+    mask[ragged.row_offsets[several]] = False
+    second = Ragged(ragged.hidden_states, ragged.row_offsets, mask)
+    found = FusionClassifier("extra-layers:1", pool="cls", epochs=1).fit(second, labels)
+    assert len(found.predict(second)) == len(labels)
+
+
 def without_rows(ragged: Ragged) -> Ragged:
     return Ragged(ragged.hidden_states, np.array([0, 0, *ragged.row_offsets[2:]]), ragged.row_mask)
 
@@ -134,6 +154,9 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
         lambda x, y, t: FusionClassifier(patience=2).fit(x, y), ValueError, "validation_fraction",
     ),
     "a fraction above 1": (lambda x, y, t: FusionClassifier(validation_fraction=2).fit(x, y), ValueError, "leaves"),
+    "a fraction that is nearly all": (
+        lambda x, y, t: FusionClassifier(validation_fraction=0.9).fit(x[:4], ["a", "b"] * 2), ValueError, "leaves none",
+    ),
     "weights by class": (lambda x, y, t: FusionClassifier(class_weight=WEIGHTS).fit(x, y), ValueError, "balanced"),
 }  # fmt: skip
 

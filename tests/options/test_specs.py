@@ -32,7 +32,7 @@ OTHER: dict[str, Any] = {
 
 OUT_OF_RANGE: list[tuple[str, Any]] = [
     ("pool", "sum"), ("schedule", "cosin"), ("shots", 0), ("lr", 0.0), ("lr", -1e-3), ("lr", 100.0),
-    ("lr", float("nan")),
+    ("lr", float("nan")), ("data_seed", -1), ("init_seed", 1 << 63),
     ("weight_decay", -0.1), ("dropout", 1.0), ("dropout", -0.1), ("epochs", 0), ("batch_size", 0),
     ("fusion_layers", "-4:"), ("optimizer", "sgd"), ("class_weights", "even"), ("warmup", -0.1), ("warmup", 1.0),
     ("clip_norm", 0.0), ("clip_norm", float("inf")), ("clip_norm", float("nan")), ("label_smoothing", -0.1),

@@ -114,7 +114,7 @@ def _executor(
                 expected="stores and runs at the places that they were opened from",
                 remedy="leave --cluster out, or check the paths",
             )
-        executor = cluster.executor({**opening, "sharers": cluster.workers}, runs, on_event)
+        executor = cluster.executor({**opening, "sharers": cluster.sharers}, runs, on_event)
         return executor, f"workers of the cluster, {cluster.workers} of them, {units}"
     if chosen.opening is None:
         keep_freed_memory()

@@ -53,6 +53,10 @@ class ExecutorFactory(Protocol):
     def workers(self) -> int:
         """The number of units that an executor does at once."""
 
+    @property
+    def sharers(self) -> int:
+        """How many of its workers share one memory."""
+
     def executor(self, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> Executor:
         """An executor for one sweep."""
 

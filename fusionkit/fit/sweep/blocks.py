@@ -71,4 +71,9 @@ def expand_blocks(store: Stores, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
     halving = any(block.get("halving") for block in blocks)
     if halving and any(spec.mdl for spec in once):
         raise UsageError("--halving would stop blocks of an online code", remedy="leave --halving or --mdl out")
+    if halving and any(spec.control for spec in once):
+        raise UsageError(
+            "--halving may keep one rate of a run and another of its control, and only the same can be compared",
+            remedy="leave --halving or --control out",
+        )
     return Sweep(once, list(chain.from_iterable(starts.values())), list(chain.from_iterable(draws.values())), halving)

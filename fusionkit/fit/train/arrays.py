@@ -83,7 +83,7 @@ def example_split(
         UsageError: an example lacks a row, or has several where nothing pools them.
     """
     rows, offsets = examples.kept
-    counts = np.diff(offsets if pool == "last" else examples.row_offsets)
+    counts = np.diff(offsets if pool in ONE_TOKEN else examples.row_offsets)
     every = unpooled or pool in ("mean", "max")
     if not every and (wrong := np.flatnonzero(counts == 0 if pool in ONE_TOKEN else counts != 1)).size:
         raise UsageError(
@@ -92,7 +92,11 @@ def example_split(
             received=counted(counts[wrong[0]], "row"),
             remedy="choose pool='mean' or 'max', or remove such examples",
         )
-    read, one = None, rows[offsets[1:] - 1] if pool == "last" else examples.row_offsets[:-1]
+    if pool in ONE_TOKEN:  # of the rows that have a state
+        one = rows[offsets[1:] - 1] if pool == "last" else rows[offsets[:-1]]
+    else:
+        one = examples.row_offsets[:-1]
+    read = None
     if not every and whole:
         read = np.isin(rows, one)
         read = None if read.all() else read

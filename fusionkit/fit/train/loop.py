@@ -107,6 +107,8 @@ def train_unit(
     for epoch in range(unit.epochs + 1):
         # Epoch 0 is for runs that have nothing to learn: they are only scored.
         groups = [group for group in unit.groups if group.stack.learns == (epoch > 0)]
+        if not groups:
+            continue
         runs = [run for group in groups for run in group.runs]
         if epoch:
             unit.train(groups, epoch)
@@ -188,7 +190,9 @@ class _Unit:
     def _width(self, runs: Sequence[RunState], model: Model, unit: Sequence[int]) -> int:
         """How many of the runs are stacked; ``unit``: bytes of the weights of each run of the unit."""
         device = self._device
-        rows = max(len(draw.rows) / max(len(draw), 1) for draw in self._draws.values()) * runs[0].spec.batch_size
+        # Of the largest minibatch, which has no more examples than the draw.
+        size = runs[0].spec.batch_size
+        rows = max(len(draw.rows) * min(1.0, size / max(len(draw), 1)) for draw in self._draws.values())
         states = round(4 * max(rows, block_rows(device)) * len(runs[0].layers) * self._hidden)
         free, on_cpu = room(device, self._sharers), device.type == "cpu"
         if free is not None and on_cpu:

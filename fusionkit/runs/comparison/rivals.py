@@ -56,7 +56,8 @@ class Rivals:
             if np.isfinite(self._means[place]):
                 alike[values].append(place)
         # In the order of their names: where means are equal, the order in which runs ended must not decide.
-        told = table[[name for name in self._keys if name in table]].astype(str).to_numpy().tolist()
+        named = table[[name for name in self._keys if name in table]]
+        told = [tuple(map(str, values)) for values in named.itertuples(index=False, name=None)]
         self.contests = [sorted(places, key=told.__getitem__) for places in alike.values()]
 
     def is_better(self, ours: int, theirs: int) -> bool:

@@ -161,5 +161,11 @@ def test_a_file_says_it_for_all_blocks(store: Store, tmp_path: Path, text: str, 
         read_sweep(path)
 
 
+def test_rates_of_a_run_and_of_its_control_do_not_compete(store: Store) -> None:
+    block = {"label": "tags", "fusions": ("last",), "lrs": (1e-3, 2e-3), "control": True, "halving": True}
+    with pytest.raises(UsageError, match="another of its control"):
+        expand_blocks(store, [block])
+
+
 def test_what_stops_has_no_scores_of_test() -> None:
     assert set(StoppedRun.__dataclass_fields__) < set(RunResult.__dataclass_fields__)
