@@ -107,7 +107,7 @@ def test_heads_that_fill_the_line_get_a_line_each(
 def test_text_that_is_too_long_is_said(fusionkit: Command, runs: Path) -> None:
     done = fusionkit("predict", runs, "--json", "Oslo " * 600, "Oslo")
     assert done.code == 0
-    assert "1 of 2 texts cut to the" in done.err
+    assert "1 of 2 texts cut to 512 sub-tokens" in done.err
     assert [json.loads(line)["cut"] for line in done.out.splitlines()] == [True, False]
 
 
