@@ -50,9 +50,9 @@ class ClusterExecutorFactory:
 
     @property
     def sharers(self) -> int:
-        """All workers where they are on this machine's CPUs; one where each has a machine, a job or a GPU."""
-        here = self.settings.kind == "local" and (self.device == "cpu" or self.settings.gpus == 0 or not devices())
-        return self.workers if here else 1
+        """All workers where they may be on the CPUs of one machine; one where each has a job or a GPU of its own."""
+        on_cpus = self.device == "cpu" or self.settings.gpus == 0 or not devices()
+        return self.workers if on_cpus and self.settings.kind != "slurm" else 1
 
     def executor(self, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> Executor:
         return ClusterExecutor(self, {**opening, "device": self.device}, runs, on_event)

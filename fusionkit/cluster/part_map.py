@@ -98,17 +98,17 @@ def cluster_parts(
 
 
 def _told(done: Iterator[tuple[Part, Any]], store: Place) -> Iterator[tuple[Part, Any]]:
-    """The same. An error of a library, like that of workers that the kernel kills, becomes one of ours."""
+    """The items of ``done``. An error of a library, like that of workers that the kernel kills, becomes one of ours."""
     try:
         yield from done
     except FusionkitError:
         raise
     except Exception as error:
         raise FusionkitError(
-            f"no part of {store} could be encoded on the cluster",
+            f"encoding {store} on the cluster failed",
             received=_first(error),
             remedy="see the workers' output; if they were killed, give them more memory. Then run the same command "
-            "again",
+            "again: finished parts are kept",
         ) from error
 
 

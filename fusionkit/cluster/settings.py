@@ -40,7 +40,7 @@ class ClusterSettings:
         kind: ``local``, ``slurm``, or the address of a scheduler that runs already, ``tcp://…`` or ``tls://…``.
         workers: the number of processes; None is one per GPU or, without GPUs, as many as fill the cores; with slurm 1.
         threads: CPU threads of a worker; None is 1. Local workers, with GPUs or a given number of workers, have
-            cores / workers; ``fit`` trains with 1.
+            cores / workers; ``fit`` trains with its own ``--threads``, 1 unless given.
         partition, account, walltime: of the jobs, as ``sbatch`` takes them.
         directives: further options of ``sbatch``, like ``--qos=short``.
         gpus: GPUs per worker, 0 or 1; None is 1 where there are GPUs.

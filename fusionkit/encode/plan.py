@@ -167,9 +167,11 @@ def refuse_over_budget(store: Place, plan: dict[str, Any], budget: int | None) -
         return
     layouts, names = [split_layout(plan, split) for split in plan["splits"]], plan["files"]
     states = sum(layout.chunks * layout.chunk_bytes for layout in layouts)
-    local = isinstance(store, Path)  # other processes may be writing parts there: only these files are looked at
-    sizes = {name: (store / name).stat().st_size for name in names} if local else sizes_below(store)
-    size = states + sum(sizes.get(name, 0) for name in names)
+    if isinstance(store, Path):  # other processes may be writing parts there: only these files are looked at
+        size = states + sum(path.stat().st_size for name in names if (path := store / name).is_file())
+    else:
+        sizes = sizes_below(store)
+        size = states + sum(sizes.get(name, 0) for name in names)
     if size > budget:
         raise UsageError(
             "the store would be larger than --budget",

@@ -126,7 +126,8 @@ def _body(config: Mapping[str, Any]) -> str:
     layers = ", ".join(map(str, config["layers"]))
     read = f"layer {layers}" if len(config["layers"]) == 1 else f"layers {layers}"
     known = "\n- Answers with none but the labels above." if config["labels"] else ""
-    added = "" if spec.get("method", FROZEN) == FROZEN else ", with the positions that the method adds,"
+    frozen = spec.get("method", FROZEN) == FROZEN
+    added = "" if frozen else ", or than its method leaves room for in the encoder,"
     crf = "\n- A CRF decides for whole sequences: there are no probabilities." if spec["head"] == "crf" else ""
     return f"""\
 # {label}: {fusion} fusion and {head} head over {encoder}

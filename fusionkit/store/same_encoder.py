@@ -18,9 +18,10 @@ COMPARED = ("weights", "tokenizer", "config")
 
 
 def as_recorded(identity: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:
-    """An identity as it is compared with another one: without ``config`` if the other is of an early release, which
-    had none. An encoder whose ``config`` has no ``model_type`` is a BERT: of it also today's releases record none as
-    long as its settings are usual.
+    """An identity as it is compared with another one: without ``config`` if the other is of an early release.
+
+    Early releases recorded no ``config``. Today's record one, with a ``model_type``, for every encoder but a BERT. A
+    BERT has one only where its settings are unusual, so its missing ``config`` says nothing about the release.
     """
     early = "config" not in beside and "model_type" in identity.get("config", {})
     return {name: value for name, value in identity.items() if not (early and name == "config")}

@@ -109,7 +109,8 @@ def _filled(written: YamlNode, given: Mapping[str, str]) -> YamlNode:
     """The same with each ``${…}`` replaced by its value."""
     names = dict(given)
     if isinstance(data := written.value.get("data"), str) and data:
-        # Absolute: the text that it is filled into stands elsewhere, beside which a relative path would be taken again.
+        # The path is made absolute. A relative one would be resolved a second time, against the folder of the value
+        # that it is filled into.
         names["data"] = str((written.folder_of("data") / Path(data).expanduser()).absolute())
 
     def fill(value: Any, keys: Keys) -> Any:

@@ -117,7 +117,7 @@ def test_an_error_of_a_library_is_told_as_ours(tmp_path: Path) -> None:
 
     told = _told(killed(), tmp_path)
     assert next(told) == (Part("train", 0), {})
-    with pytest.raises(FusionkitError, match="could be encoded on the cluster") as caught:
+    with pytest.raises(FusionkitError, match="on the cluster failed") as caught:
         next(told)
     assert caught.value.received == "RuntimeError: the worker was killed"
 

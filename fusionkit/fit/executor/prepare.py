@@ -11,7 +11,7 @@ import torch
 
 from fusionkit.dataset.infer_task import check_sides, choose_fusion
 from fusionkit.dataset.stores import Stores, stores_of
-from fusionkit.errors import UsageError
+from fusionkit.errors import StoppedError, UsageError
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.through_encoder import SAVE_EVERY, StateFile
@@ -117,13 +117,13 @@ def _check_methods(specs: Sequence[RunSpec], store: Stores) -> None:
     first = stores_of(store)[0].manifest
     place = first["encoder"]["name"], first["identity"]["encoder"].get("revision")
     wanted = {(spec.method, spec.checkpointing, spec.layer_decay): spec for spec in specs if not spec.is_frozen}
-    try:
-        for spec in wanted.values():
+    for spec in wanted.values():
+        try:
             importlib.import_module(PLAN).plan_of(*place).check(spec)
-    except UsageError:
-        raise
-    except Exception:  # some encoders, and methods of the user's own, need the weights themselves
-        return
+        except (UsageError, StoppedError):
+            raise
+        except Exception:  # some encoders, and methods of the user's own, need the weights themselves
+            continue
 
 
 def _layer_notes(specs: Sequence[RunSpec], context: SweepContext) -> list[str]:
