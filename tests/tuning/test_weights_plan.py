@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +91,14 @@ def test_kinds_that_an_encoder_cannot_take_are_left_out(tmp_path: Path) -> None:
     kinds = [row.kind for row in WeightsPlan(str(tmp_path), 3).usual()]
     assert "PALs, shared over layers" in kinds
     assert "PALs, top half" not in kinds
+
+
+def test_what_a_terminal_cannot_encode_is_escaped(model_folder: Path) -> None:
+    """A table has a ×. A command must not fail on it after its work."""
+    command = [sys.executable, "-m", "fusionkit", "plan", "--tasks", "3", "--encoder", str(model_folder)]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    for more in (["--method", "full"], ["--method", "full", "--json"]):
+        done = subprocess.run([*command, *more], capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.isascii()
+    assert json.loads(done.stdout)[0]["method"] == "full"

@@ -38,6 +38,12 @@ class Figure:
     thinned_by: tuple[str, ...] = ()
 
 
+def _by_cost(cost: str, title: str, what: str, needs: str) -> Figure:
+    """Test scores by one of the costs of :data:`fusionkit.report.figures.scores.COSTS`; ``what`` it is, in words."""
+    caption = f"Test score by {what}, on a logarithmic axis: {SPREAD}. The upper left is best. {RINGS}"
+    return Figure(title, caption, needs, partial(scores.by_cost, cost), partial(scores.cost_chart, cost))
+
+
 FIGURES: dict[str, Figure] = {
     "shots": Figure(
         "Score by labelled examples",
@@ -54,21 +60,11 @@ FIGURES: dict[str, Figure] = {
         scores.by_epochs,
         scores.epochs_chart,
     ),
-    "parameters": Figure(
-        "Score by parameters",
-        f"Test score by how many parameters a head and its fusion learn, on a logarithmic axis: {SPREAD}. "
-        f"The upper left is best. {RINGS}",
-        "a finished run",
-        partial(scores.by_cost, "parameters"),
-        partial(scores.cost_chart, "parameters"),
+    "parameters": _by_cost(
+        "parameters", "Score by parameters", "how many parameters a head and its fusion learn", "a finished run"
     ),
-    "seconds": Figure(
-        "Score by time",
-        f"Test score by the seconds that one head takes when it is trained alone, on a logarithmic axis: {SPREAD}. "
-        f"The upper left is best. {RINGS}",
-        "a finished run",
-        partial(scores.by_cost, "seconds"),
-        partial(scores.cost_chart, "seconds"),
+    "seconds": _by_cost(
+        "seconds", "Score by time", "the seconds that one head takes when it is trained alone", "a finished run"
     ),
     "seconds-from-text": Figure(
         "Score by time, from the text",
@@ -80,21 +76,17 @@ FIGURES: dict[str, Figure] = {
         from_text.chart,
         from_text.about,
     ),
-    "bytes": Figure(
+    "bytes": _by_cost(
+        "bytes",
         "Score by bytes that are kept",
-        f"Test score by the bytes that a task's head keeps beside the encoder and the store, on a logarithmic axis: "
-        f"{SPREAD}. {RINGS}",
+        "the bytes that a task's head keeps beside the encoder and the store",
         "a finished run that tells its bytes",
-        partial(scores.by_cost, "bytes"),
-        partial(scores.cost_chart, "bytes"),
     ),
-    "memory": Figure(
+    "memory": _by_cost(
+        "memory",
         "Score by memory",
-        "Test score by the peak bytes of tensors in a training step, those of the encoder among them where it runs, on "
-        f"a logarithmic axis: {SPREAD}. {RINGS}",
+        "the peak bytes of tensors in a training step, those of the encoder among them where it runs",
         "a finished run that tells its memory",
-        partial(scores.by_cost, "memory"),
-        partial(scores.cost_chart, "memory"),
     ),
     "score-by-epoch": Figure(
         "Score by epoch",
