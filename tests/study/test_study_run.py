@@ -22,6 +22,7 @@ from fusionkit.report.content import provenance_of
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import read_report_data
 from fusionkit.store import open_store
+from fusionkit.study.fit_step import all_digests, runs_content
 from fusionkit.study.folder import Ledger, StudyFolder
 from fusionkit.study.run import run_study
 from fusionkit.study.steps import Step
@@ -280,3 +281,13 @@ def test_runs_that_are_there_are_logged_when_asked_for(ran: Ran, copy: Path) -> 
     assert made(done) == ["fit base", "fit moved"]
     assert "6 runs logged now" in done.err
     assert (copy / "runs" / "base" / "logs" / "tensorboard").is_dir()
+
+
+def test_answers_that_are_added_to_runs_make_tables_anew(copy: Path) -> None:
+    runs = copy / "runs" / "base"
+    before = runs_content(runs, all_digests(runs))
+    kept = next(runs.glob("*/answers.safetensors"))
+    kept.rename(kept.with_suffix(".away"))
+    assert runs_content(runs, all_digests(runs)) != before
+    kept.with_suffix(".away").rename(kept)
+    assert runs_content(runs, all_digests(runs)) == before
