@@ -69,7 +69,7 @@ def fit(
     epoch, each is scored.
     """
     from fusionkit.logs import check_logs
-    from fusionkit.runs.folder import RunsFolder, is_floor
+    from fusionkit.runs.folder import RunsFolder, all_failed, is_floor
 
     RunsFolder(runs).claim()
     check_logs(log_to)
@@ -93,8 +93,8 @@ def fit(
     if records is None:
         return
     _print(records, runs, as_json)
-    heads = [record for record in records if not is_floor(record)]
-    if heads and all(record["status"] == "failed" for record in heads):  # a command that follows would find no head
+    if all_failed(records):  # a command that follows would find no head
+        heads = [record for record in records if not is_floor(record)]
         raise FusionkitError(
             "the run failed" if len(heads) == 1 else f"all {len(heads):,} runs failed",
             received=heads[0]["error"].splitlines()[0],

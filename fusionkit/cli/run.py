@@ -20,9 +20,12 @@ from fusionkit.cli.options.work_options import (
     refuse_numbered_device,
     working_options,
 )
+from fusionkit.errors import FusionkitError
 from fusionkit.plural import counted
 
 if TYPE_CHECKING:
+    from fusionkit.study import Study
+    from fusionkit.study.folder import StudyFolder
     from fusionkit.study.forecast import StepForecast
 
 
@@ -85,7 +88,7 @@ def run(
         f"{counted(len(found.comparisons), 'table')}, in {work}"
     )
     from fusionkit.cli.commands import CliCommands  # loads torch
-    from fusionkit.study.folder import StudyFolder
+    from fusionkit.study.folder import Ledger, StudyFolder
     from fusionkit.study.forecast import forecast_study
     from fusionkit.study.run import run_study
 
@@ -98,11 +101,23 @@ def run(
     for each in run_study(found, place, commands, shlex.join(["fusionkit", *sys.argv[1:]]), done_before):
         log().print(f"{each.step}: " + (f"done in {clock(each.seconds)}" if each.made else "there already"))
         done.append({"step": each.step, "made": each.made, "seconds": round(each.seconds, 3)})
+    ledger = Ledger(place)
+    failed = [name for name in found.sweeps if (ledger.step(f"fit {name}") or {}).get("all_failed")]
     if as_json:
         print_json(done)
-        return
+    else:
+        print_made(found, place, done)
+    if failed:
+        raise FusionkitError(
+            f"no run of sweep {', '.join(failed)} finished: the study's other results are there",
+            remedy=f"`fusionkit status {place.runs(failed[0])}` lists the errors; --retry-failed tries them again",
+        )
+
+
+def print_made(found: Study, place: StudyFolder, done: list[dict[str, Any]]) -> None:
+    """Say what a study has made, and where it lies."""
     made = sum(bool(each["made"]) for each in done)
-    out().print(f"{work}: {made} of {counted(len(done), 'step')} done now, {len(done) - made} there already")
+    out().print(f"{place.path}: {made} of {counted(len(done), 'step')} done now, {len(done) - made} there already")
     for name in found.comparisons:
         out().print(f"  {place.table(name, 'md')}")
     if found.report is not None:

@@ -96,6 +96,8 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         if self.head is not None:
             check_head(TASKS[task], self.head)
         pools = TASKS[task].unit == "example" and not reads_sequences(self.head or heads[0])
+        if (pool := getattr(self, "pool", None)) is not None and not pools:
+            raise ValueError(f"head={self.head!r} reads whole sequences and pools them itself: leave out pool={pool!r}")
         several = bool((np.diff(examples.row_offsets) != 1).any())
         # None is the default of a run, or of its method.
         own = {name: value for name, value in self.get_params(deep=False).items() if value is not None}

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -299,6 +299,12 @@ def digest_of_record(record: dict[str, Any]) -> str:
 def is_floor(record: Mapping[str, Any]) -> bool:
     """Whether a record is of a floor, which has no weights."""
     return record.get("spec", {}).get("fusion") in FLOORS
+
+
+def all_failed(records: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether there are runs and none of them, floors aside, has a head."""
+    statuses = {record["status"] for record in records if not is_floor(record)}
+    return statuses == {"failed"}
 
 
 def others_of(record: dict[str, Any]) -> dict[str, Any]:

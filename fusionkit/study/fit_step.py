@@ -19,7 +19,7 @@ from fusionkit.fit.sweep.multi import opened
 from fusionkit.io.files import write_durably
 from fusionkit.io.places import Place
 from fusionkit.plural import counted
-from fusionkit.runs.folder import ANSWERS, RECORD, RunsFolder
+from fusionkit.runs.folder import ANSWERS, RECORD, RunsFolder, all_failed
 from fusionkit.specs import RunSpec, canonical_json, digest_of
 from fusionkit.statistics.kept_answers import RunAnswers
 from fusionkit.store import Store, open_store
@@ -145,7 +145,8 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
     def more() -> dict[str, Any]:
         records = fitting.records()
         failed = sum(record["status"] == "failed" for record in records)
-        return {"run_seconds": round(sum(record.get("seconds") or 0.0 for record in records), 3), "failed": failed}
+        seconds = round(sum(record.get("seconds") or 0.0 for record in records), 3)
+        return {"run_seconds": seconds, "failed": failed, "all_failed": all_failed(records)}
 
     command = shlex.join(["fusionkit", "fit", "--sweep", str(file), "--out", str(runs)])
     return Step(f"fit {step.name}", command, made_from, lambda _: there(), make, more)

@@ -122,6 +122,9 @@ WEIGHTS: Any = {"a": 1}
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "a fusion that is none": (lambda x, y, t: FusionClassifier("atention").fit(x, y), UsageError, "did you mean"),
     "a head of another task": (lambda x, y, t: FusionClassifier(head="crf").fit(x, y), UsageError, "unknown head"),
+    "a pool for a head that pools": (
+        lambda x, y, t: FusionClassifier(head="bcn", pool="max").fit(x, y), ValueError, "leave out pool='max'",
+    ),
     "an option out of range": (lambda x, y, t: FusionClassifier(lr=-1).fit(x, y), UsageError, "lr is out of range"),
     "a layer that is not there": (lambda x, y, t: FusionClassifier("layer:9").fit(x, y), UsageError, "layer"),
     "layers that are not there": (lambda x, y, t: FusionClassifier(fusion_layers="7").fit(x, y), UsageError, "layers"),

@@ -291,3 +291,14 @@ def test_answers_that_are_added_to_runs_make_tables_anew(copy: Path) -> None:
     assert runs_content(runs, all_digests(runs)) != before
     kept.with_suffix(".away").rename(kept)
     assert runs_content(runs, all_digests(runs)) == before
+
+
+def test_a_sweep_of_failed_runs_alone_fails_the_study_after_its_other_steps(ran: Ran, copy: Path) -> None:
+    wild = ("lr=99", "weight-decay=90", "epochs=40")
+    lost = [part for each in wild for part in ("--set", f"sweeps.moved.{each}")]
+    for _ in range(2):  # trained, and read back
+        done = ran.command(*lost, "--json", work=copy)
+        assert done.code == 1
+        assert "no run of sweep moved finished: the study's other results are there" in done.err
+        assert "--retry-failed" in done.err
+    assert [step["step"] for step in json.loads(done.out)] == STEPS

@@ -1,7 +1,8 @@
 """The order of a sweep's work: give units to a free executor, wait for runs of other processes, retry lost runs.
 
 A unit whose process dies or runs out of memory is tried again in two halves, and so on, until the failing run is alone
-and the others are done. A run that is lost alone, and was lost before, is recorded as failed.
+and the others are done. Under halving, runs that compete are parted last. A run that is lost alone, and was lost
+before, is recorded as failed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import chain
 
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.unit_job import Event, failed_record
-from fusionkit.fit.executor.units import Unit, plan_units
+from fusionkit.fit.executor.units import Unit, plan_units, split_in_two
 from fusionkit.fit.executor.worker_pool import Executor
 from fusionkit.fit.progress import FitProgress
 from fusionkit.plural import counted
@@ -150,8 +151,8 @@ class Schedule:
         if len(specs) == 1 and self._losses[specs[0].digest] > 1:
             self._fail(specs[0], reason)
             return
-        half = -(-len(specs) // 2)
-        self._again.extendleft(tuple(part) for part in (specs[half:], specs[:half]) if part)
+        first, second = split_in_two(specs, self._context.halving)
+        self._again.extendleft(part for part in (second, first) if part)
         how = "in two halves" if len(specs) > 1 else "once more"
         self._progress.say(f"{counted(len(specs), 'run')} lost, tried again {how}: {reason}")
 

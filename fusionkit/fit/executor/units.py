@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
-from fusionkit.fit.train.halving import rivals_of
+from fusionkit.fit.train.halving import rivals_of, setting_of
 from fusionkit.fit.vectorized.width import shape_of
 from fusionkit.fusions import is_affine, sees_examples
 from fusionkit.heads import reads_sequences
@@ -58,6 +59,23 @@ def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST, halving: bool = F
             alike = _mixed(alike)
             units += [tuple(alike[at : at + widest]) for at in range(0, len(alike), widest)]
     return units
+
+
+def split_in_two(unit: Sequence[RunSpec], halving: bool = False) -> tuple[Unit, Unit]:
+    """The two halves of a unit of several runs.
+
+    With ``halving``, runs that compete stay together. If all of them compete, the seeds of a setting stay together, so
+    that its score is still their mean.
+    """
+    for key in (rivals_of, setting_of) if halving else ():
+        groups: dict[Any, list[RunSpec]] = {}
+        for spec in unit:
+            groups.setdefault(key(spec), []).append(spec)
+        if len(groups) > 1:
+            parts, half = list(groups.values()), len(groups) // 2
+            return tuple(chain.from_iterable(parts[:half])), tuple(chain.from_iterable(parts[half:]))
+    half = -(-len(unit) // 2)
+    return tuple(unit[:half]), tuple(unit[half:])
 
 
 def _packed(specs: Sequence[RunSpec], widest: int) -> list[list[RunSpec]]:

@@ -12,7 +12,7 @@ import pytest
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, forecast
 from fusionkit.fit.executor.estimate import Measurements
-from fusionkit.fit.executor.units import plan_units
+from fusionkit.fit.executor.units import plan_units, split_in_two
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.sweep.blocks import expand_blocks
 from fusionkit.fit.sweep.file import read_sweep
@@ -135,6 +135,21 @@ def test_runs_that_compete_stay_in_one_unit(store: Store) -> None:
     assert all(len({rivals_of(spec) for spec in unit}) == 1 for unit in units)
     assert sorted(map(len, plan_units(specs, 5, halving=True))) == [12, 12]  # as wide as they are many
     assert len(plan_units(specs, 48, halving=True)) == 1
+
+
+def test_a_lost_unit_is_split_between_what_competes_then_between_settings(store: Store) -> None:
+    specs = sweep(store, seeds=3)  # two fusions, four rates each
+    first, second = split_in_two(specs, halving=True)
+    assert [{rivals_of(spec) for spec in half} for half in (first, second)] == [
+        {rivals_of(specs[0])}, {rivals_of(specs[-1])},
+    ]  # fmt: skip
+    rates = [sorted(spec.lr for spec in half) for half in split_in_two(first, halving=True)]
+    assert [len(set(half)) for half in rates] == [2, 2]
+    assert not set(rates[0]) & set(rates[1])
+    seeds = first[:3]  # of one rate
+    assert {spec.lr for spec in seeds} == {specs[0].lr}
+    assert split_in_two(seeds, halving=True) == (seeds[:2], seeds[2:])
+    assert split_in_two(specs) == (tuple(specs[:12]), tuple(specs[12:]))
 
 
 def test_a_forecast_counts_the_epochs_that_are_trained(store: Store, tmp_path: Path) -> None:
