@@ -1,8 +1,8 @@
 """The order of a sweep's work: give units to a free executor, wait for runs of other processes, retry lost runs.
 
 A unit whose process dies or runs out of memory is tried again in two halves, and so on, until the failing run is alone
-and the others are done. Under halving, runs that compete are parted last. A run that is lost alone, and was lost
-before, is recorded as failed.
+and the others are done. With ``--halving``, runs that compete stay together as long as possible. A run that is lost
+alone, and was lost before, is recorded as failed.
 """
 
 from __future__ import annotations
