@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.metadata
 import itertools
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,6 @@ from sphinx.application import Sphinx
 import fusionkit
 import fusionkit.fit
 from fusionkit.fusions import FUSIONS
-
-sys.path.insert(0, str(Path(__file__).parent))
-import tables
 
 for module in (fusionkit, fusionkit.fit):  # autodoc sees what is there, and these load their members when asked
     vars(module).update({name: getattr(module, name) for name in module.__all__})
@@ -88,10 +84,9 @@ REDIRECT = '<!doctype html><title>fusionkit</title><meta http-equiv="refresh" co
 
 
 def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
-    """The tree of pages, and a section a fusion in the reference."""
+    """The tree of pages, and a section for each fusion in the reference."""
     if name == root_doc:
         source[0] += "".join(CONTENTS.format(caption=part, pages="\n".join(PAGES[part])) for part in PAGES)
-    source[0] = tables.filled(source[0])
     if name == "docs/api":
         modules = [path.partition(":")[0] for path in FUSIONS.values()]
         source[0] = source[0].replace(

@@ -1,6 +1,8 @@
 """The tables of fusions, heads, methods and options in the documents, made from the code and from docstrings.
 
-A page has ``<!-- table: NAME -->`` or ``<!-- options: COMMAND -->`` where one shall stand; `make docs` puts it there.
+    python docs/tables.py    # write them anew
+
+A table stands between ``<!-- table: NAME -->`` or ``<!-- options: COMMAND -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,7 +26,8 @@ from fusionkit.methods import METHODS, method_class, method_named, parse_method
 from fusionkit.methods.structure import Structure, structure_of
 from fusionkit.options.spelling import outline
 
-MARK = re.compile(r"<!-- (table|options): ([a-z-]+) -->")
+DOCS = Path(__file__).resolve().parent
+MARK = re.compile(r"(?m)^(<!-- (table|options): ([a-z-]+) -->\n)(?:.*\n)*?(<!-- end -->)$")
 MINILM, LARGE = (6, 384), (24, 1024)  # the encoder's last layer and its width
 BERT_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 WIDTHS = {"top": 2, "houlsby": 64, "lora": 8, "prompt": 20, "prefix": 20, "pals": 204, "low-rank": 100}  # counted so
@@ -53,9 +57,23 @@ EXAMPLES = {
 }  # fmt: skip
 
 
-def filled(page: str) -> str:
-    """A page with its tables."""
-    return MARK.sub(lambda mark: TABLES[mark[2]]() if mark[1] == "table" else options_of_command(mark[2]), page)
+def main() -> None:
+    """Write the tables of all pages."""
+    for path in sorted(DOCS.glob("*.md")):
+        before = path.read_text(encoding="utf-8")
+        if (after := with_tables(before)) != before:
+            path.write_text(after, encoding="utf-8")
+            print(f"docs/{path.name}: tables written")
+
+
+def with_tables(page: str) -> str:
+    """A page with its tables made anew."""
+
+    def written(mark: re.Match[str]) -> str:
+        made = TABLES[mark[3]]() if mark[2] == "table" else options_of_command(mark[3])
+        return f"{mark[1]}{made}\n{mark[4]}"
+
+    return MARK.sub(written, page)
 
 
 def options_of_command(name: str) -> str:
@@ -274,3 +292,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -59,6 +59,14 @@ def test_tables_are_those_of_the_committed_records(page: str, evidence: Any) -> 
     assert text.count("<!-- records") == text.count("<!-- end -->") > 0
 
 
+@pytest.mark.parametrize("page", ["cli", "fusions", "heads", "methods"])
+def test_tables_of_options_and_names_are_those_of_the_code(page: str, tables: Any) -> None:
+    """`python docs/tables.py` writes them anew."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    assert tables.with_tables(text) == text
+    assert len(tables.MARK.findall(text)) == len(re.findall("<!-- (?:table|options): ", text)) > 0
+
+
 def test_each_mark_names_a_comparison_and_each_file_of_records_has_a_table(evidence: Any) -> None:
     marks = evidence.marks()
     known = {study: read_comparisons(evidence.STUDIES[study]) for study in {study for study, _ in marks}}

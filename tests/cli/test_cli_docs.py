@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,6 @@ from fusionkit.cli.main import COMMANDS, group
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def tables() -> Any:
-    spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -15,7 +15,7 @@ def rows(table: str) -> list[list[str]]:
 
 
 def test_the_page_has_every_fusion_in_order(tables: Any) -> None:
-    assert [row[0] for row in rows(tables.filled("<!-- table: fusions -->"))] == [
+    assert [row[0] for row in rows(tables.TABLES["fusions"]())] == [
         f"`{named(name, fusion_class(name))}`" for name in FUSIONS
     ]
 
@@ -31,7 +31,7 @@ def test_the_parameters_that_are_said_are_those_that_are_there(tables: Any, name
 
 
 def test_every_option_is_told_of(tables: Any) -> None:
-    told = dict(rows(tables.filled("<!-- table: options -->")))
+    told = dict(rows(tables.TABLES["options"]()))
     for name in FUSIONS:
         for option in options_of(fusion_class(name)).values():
             assert option.required or f"`{option.name}=" in told[f"`{name}`"]
@@ -39,6 +39,6 @@ def test_every_option_is_told_of(tables: Any) -> None:
 
 
 def test_layers_are_told_as_the_papers_have_them(tables: Any) -> None:
-    told = {row[0]: row[2] for row in rows(tables.filled("<!-- table: fusions -->"))}
+    told = {row[0]: row[2] for row in rows(tables.TABLES["fusions"]())}
     expected = {"`last`": "L", "`layer:k`": "k", "`linear`": "0…L", "`concat`": "1…L", "`extra-layers:n`": "L"}
     assert {name: told[name] for name in expected} == expected

@@ -12,7 +12,7 @@ from fusionkit.tasks import TASKS
 
 
 def rows(tables: Any) -> list[list[str]]:
-    table = tables.filled("<!-- table: heads -->")
+    table = tables.TABLES["heads"]()
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
 
 

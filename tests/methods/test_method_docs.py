@@ -17,7 +17,7 @@ def rows(table: str) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def page(tables: Any) -> list[list[str]]:
     """The cells of the table of methods; they are counted on the meta device."""
-    return rows(tables.filled("<!-- table: methods -->"))
+    return rows(tables.TABLES["methods"]())
 
 
 def test_the_page_has_every_method_in_order(page: list[list[str]]) -> None:
@@ -39,7 +39,7 @@ def test_the_parameters_that_are_said_are_those_that_are_counted(tables: Any, pa
 
 
 def test_every_option_is_told_of(tables: Any) -> None:
-    told = dict(rows(tables.filled("<!-- table: method-options -->")))
+    told = dict(rows(tables.TABLES["method-options"]()))
     for name in METHODS:
         for option in options_of(method_class(name)).values():
             assert option.required or f"`{option.name}" in told[f"`{name}`"], (name, option.name)
