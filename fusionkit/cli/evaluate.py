@@ -38,6 +38,7 @@ from fusionkit.plural import counted
 @click.option(
     "--trust-module", "trust_modules", multiple=True, help="Module whose code an exported head may run; several times."
 )
+@click.option("--trust-encoder", is_flag=True, help="Load an encoder that an exported head names from a local folder.")
 @JSON_OPTION
 def evaluate(
     heads: tuple[str, ...],

@@ -49,6 +49,7 @@ def evaluate(
     device: str = "auto",
     trust_remote_code: bool = False,
     trust_modules: Sequence[str] = (),
+    trust_encoder: bool = False,
 ) -> list[RunEvaluation]:
     """Score heads on labelled data.
 
@@ -82,10 +83,10 @@ def evaluate(
             raise UsageError(
                 f"--{extra[0]} is for a source, and {places[0]} is a store", remedy=f"leave --{extra[0]} out"
             )
-        trained = chosen(open_heads(runs, encoder, trust_modules), tasks)
+        trained = chosen(open_heads(runs, encoder, trust_modules, trust_encoder), tasks)
         return _over_stores(trained, places, split, labels, bool(tasks), device, encoder)
     source = open_source(str(given[0]), columns=columns, config=config, limit=limit)
-    trained = chosen(open_heads(runs, encoder, trust_modules), tasks)
+    trained = chosen(open_heads(runs, encoder, trust_modules, trust_encoder), tasks)
     how: dict[str, Any] = {"device": device, "encoder": encoder, "trust_remote_code": trust_remote_code}
     return _over_source(trained, source, places[0], split, labels, inputs or {}, bool(tasks), how)
 

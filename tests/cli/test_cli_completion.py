@@ -25,7 +25,7 @@ import os, sys
 from fusionkit.cli.main import COMMANDS, main
 os.environ["_FUSIONKIT_COMPLETE"] = "bash_complete"
 lines = ["fusionkit ", *(f"fusionkit {name} {begun}" for name in COMMANDS for begun in ("", "--"))]
-lines += ["fusionkit fit my.store --fusion ", "fusionkit fit --head ", "fusionkit fit --task ", "fusionkit nothing --"]
+lines += [f"fusionkit fit --{option} " for option in ("fusion", "head", "method", "task")] + ["fusionkit nothing --"]
 helps = [["--help"], *([name, "--help"] for name in COMMANDS)]
 for line in [*lines, None, *helps]:
     if line is None:
@@ -52,6 +52,7 @@ offered fusionkit es
 offered fusionkit fit --wei
 offered fusionkit fit my.store --fusion d
 offered fusionkit fit --head bilstm
+offered fusionkit fit --method hou
 """
 FISH = """
 _FUSIONKIT_COMPLETE=fish_source fusionkit | source
@@ -72,7 +73,7 @@ def test_help_and_completion_of_every_command_load_nothing_heavy() -> None:
     lines = done.stdout.splitlines()
     assert done.stderr == ""
     assert lines[-1] == "loaded []"
-    assert [line for line in lines if line.startswith("ended")].count("ended 0") == 1 + 2 * len(COMMANDS) + 4 + 1 + len(
+    assert [line for line in lines if line.startswith("ended")].count("ended 0") == 1 + 2 * len(COMMANDS) + 5 + 1 + len(
         COMMANDS
     )
     offered = {line.removeprefix("plain,") for line in lines if line.startswith("plain,")}
@@ -123,6 +124,7 @@ def test_a_real_bash_completes_commands_options_and_fusions(environment: dict[st
         "--weight-decay",
         "dwatt depth-lstm",
         "bilstm-crf",
+        "houlsby",
     ]
 
 

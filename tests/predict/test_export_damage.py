@@ -136,6 +136,11 @@ def test_an_encoder_in_a_folder_of_this_machine_is_loaded_on_the_users_word_only
         fusionkit.load(head, device="cpu")
     assert fusionkit.load(head, device="cpu", trust_encoder=True).encoder.hidden
     assert fusionkit.load(head, device="cpu", encoder=str(bert)).encoder.hidden
+    labelled = head / "new.jsonl"
+    labelled.write_text(json.dumps({"tokens": ["a", "b"], "tags": ["O", "O"]}))
+    with pytest.raises(UsageError, match="--trust-encoder"):
+        fusionkit.evaluate(head, data=labelled, device="cpu")
+    assert len(fusionkit.evaluate(head, data=labelled, device="cpu", trust_encoder=True)) == 1
 
 
 def test_a_missing_card_does_not_matter(head: Path) -> None:

@@ -17,6 +17,7 @@ from fusionkit.heads import LM_HEADS
 from fusionkit.heads import REGISTRY as HEADS
 from fusionkit.io.places import place_of
 from fusionkit.lazy import uncollected
+from fusionkit.methods.table import method_usages
 from fusionkit.names import TASKS
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.plural import counted
@@ -39,6 +40,7 @@ MORE: dict[str, dict[str, Any]] = {
         "shell_complete": names(HEAD_NAMES),
         "help": FIT["head"].help.replace("A head", ", ".join(HEAD_NAMES), 1),
     },
+    "method": {"shell_complete": names(method_usages())},
     "draw-from": {"shell_complete": files},
     "init-from": {"shell_complete": folders},
     "evaluate-on": {"type": PLACE},

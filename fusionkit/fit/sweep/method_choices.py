@@ -2,7 +2,7 @@
 
     --encoder-lr grid     the method's four rates, each a run
     nothing given         its first rate, its epochs, a tenth of the steps as warm-up, and 0.01 of decay where it trains
-                          the encoder's own weights
+                          the encoder as a whole or its last layers
 
 An option that the user gives wins.
 """
