@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,20 +142,39 @@ def span_scores(right: int, found: int, gold: int, word_accuracy: float) -> dict
     }
 
 
+class SpanCounts(NamedTuple):
+    """Counts for each sentence, int64 ``[E]`` each: right, found and gold entities, right words and words."""
+
+    right: IntArray
+    found: IntArray
+    gold: IntArray
+    hits: IntArray
+    words: IntArray
+
+
+def span_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> SpanCounts:
+    """The counts of :func:`span_scores` for each sentence, from gold and predicted tags."""
+    told, found = ([set(spans_of(tags)) for tags in side] for side in (gold, predicted))
+    counts = (
+        [len(one & other) for one, other in zip(told, found, strict=True)],
+        [len(spans) for spans in found],
+        [len(spans) for spans in told],
+        [sum(a == b for a, b in zip(one, other, strict=True)) for one, other in zip(gold, predicted, strict=True)],
+        [len(tags) for tags in gold],
+    )
+    return SpanCounts(*(np.array(each, dtype=np.int64) for each in counts))
+
+
 def tag_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[str]) -> dict[str, float]:
     """Scores of tagged sentences; ``labels``, the tags that could be learned, decide which scores.
 
     Span tags (BIO2): micro F1, precision and recall of whole entities as conlleval counts them, and the
     words' accuracy. Other tags, such as parts of speech: :func:`label_scores` over the words.
     """
-    words_gold, words_predicted = list(chain.from_iterable(gold)), list(chain.from_iterable(predicted))
     if not are_span_tags(labels):
-        return label_scores(words_gold, words_predicted, labels)
-    sides = [[set(spans_of(tags)) for tags in side] for side in (gold, predicted)]
-    right = sum(len(one & other) for one, other in zip(*sides, strict=True))
-    told, found = (sum(map(len, side)) for side in sides)
-    hits = sum(one == other for one, other in zip(words_gold, words_predicted, strict=True))
-    return span_scores(right, found, told, hits / max(len(words_gold), 1))
+        return label_scores([*chain.from_iterable(gold)], [*chain.from_iterable(predicted)], labels)
+    right, found, told, hits, words = (int(counts.sum()) for counts in span_counts(gold, predicted))
+    return span_scores(right, found, told, hits / max(words, 1))
 
 
 def label_set_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[str]) -> dict[str, float]:
@@ -203,10 +222,14 @@ def joint_scores(
     Args:
         gold, predicted: by name, the answers of the tasks that predict no numbers: one per example.
     """
-    whole = len(gold) == len(scores)
+    right = all_right(gold, predicted)
+    return joint_means(scores, sum(right) / max(len(right), 1) if len(gold) == len(scores) else None)
+
+
+def all_right(gold: Mapping[str, Sequence[Any]], predicted: Mapping[str, Sequence[Any]]) -> list[bool]:
+    """Whether all answers of each example are right, from the answers of several tasks by name."""
     told, found = (zip(*side.values(), strict=True) for side in (gold, predicted))
-    right = [one == other for one, other in zip(told, found, strict=True)]
-    return joint_means(scores, sum(right) / max(len(right), 1) if whole else None)
+    return [one == other for one, other in zip(told, found, strict=True)]
 
 
 def joint_means(scores: Mapping[str, Mapping[str, float]], frame: float | None) -> dict[str, float]:

@@ -233,12 +233,12 @@ class Predictor:
         self.runs = dict(zip(head_names(runs), runs, strict=True))
         self.encoder, self.takes, self._two = encoder, takes or kind_of(runs[0]), pair_as(runs[0]) == "two"
         self.left_out = list(left_out)
+        own = own or {}
         # A method may add positions in front of a text: all heads of a pass then read the shorter text.
-        longest = min(each.max_length for each in (encoder, *(own or {}).values()))
+        longest = min(each.max_length for each in (encoder, *own.values()))
         self.max_length = min(int(runs[0].encoding["max_length"]), longest)
         for run in runs:
             run.model.to(encoder.device)
-        own = own or {}
         digests = {digest for digest, _ in own}
         frozen = {name: run for name, run in self.runs.items() if run.digest not in digests}
         self.passes = [EncoderPass.of(encoder, frozen)] if frozen else []

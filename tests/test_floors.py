@@ -167,7 +167,6 @@ def test_the_stages_share_the_store_alone() -> None:
             "transformers fusionkit.encode fusionkit.encoder",
         ),
         ("fusionkit.encode, fusionkit.encoder, fusionkit.sources", "fusionkit.fit fusionkit.fusions fusionkit.heads"),
-        ("fusionkit.cli.main", "torch transformers zarr numpy pandas datasets"),
     ],
 )
 def test_a_stage_loads_nothing_of_the_other(imported: str, absent: str) -> None:

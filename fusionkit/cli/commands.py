@@ -22,6 +22,7 @@ from fusionkit.dataset.stores import Stores
 from fusionkit.fit import RunsFolder, fit, forecast
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.estimate import Forecast, Measurements
+from fusionkit.fit.executor.prepare import counts_as_done
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.logs import Logs
 from fusionkit.plural import counted
@@ -84,9 +85,8 @@ class CliCommands:
         sweep.
         """
         folder, console = RunsFolder(runs), log()
-        there = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
-        again = {"failed": self.retry_failed, "stopped": not sweep.halving}
-        there = [record for record in there if not again.get(record["status"], False)]
+        found = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
+        there = [record for record in found if counts_as_done(record, self.retry_failed, sweep.halving)]
         logs = Logs(self.log_to, runs, console.print)
         with (
             self._own_threads(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -101,14 +100,12 @@ def process_options(settings: ClusterSettings) -> dict[str, Any]:
 
 def security_of(settings: ClusterSettings) -> Security | None:
     """Dask's settings for the certificates; None without certificates."""
-    if settings.tls_ca is None or settings.tls_cert is None or settings.tls_key is None:
+    files = settings.tls_files
+    if not files:
         return None
-    authority, certificate, key = (
-        str(Path(path).expanduser().resolve()) for path in (settings.tls_ca, settings.tls_cert, settings.tls_key)
-    )
     return Security(  # type: ignore[no-untyped-call]
         require_encryption=True,
-        tls_ca_file=authority,
-        **{f"tls_{role}_cert": certificate for role in ("client", "scheduler", "worker")},
-        **{f"tls_{role}_key": key for role in ("client", "scheduler", "worker")},
+        tls_ca_file=files["tls_ca"],
+        **{f"tls_{role}_cert": files["tls_cert"] for role in ("client", "scheduler", "worker")},
+        **{f"tls_{role}_key": files["tls_key"] for role in ("client", "scheduler", "worker")},
     )

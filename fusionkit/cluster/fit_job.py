@@ -57,7 +57,8 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
     Raises:
         FusionkitError: an error that stops every other run too.
     """
-    mark = Path(job.runs) / CLAIMS / (name := f"{UNIT}{unit}")
+    name = f"{UNIT}{unit}"
+    mark = Path(job.runs) / CLAIMS / name
     if mark.exists():
         mark.unlink(missing_ok=True)
         digests = tuple(RunSpec.from_dict(dict(values)).digest for values in specs)

@@ -42,10 +42,7 @@ def job_script(
         "--death-timeout", str(DEATH_TIMEOUT),
     ]  # fmt: skip
     worker += ["--interface", settings.interface] if settings.interface else []
-    files = certificates or {
-        field: str(Path(path).expanduser().resolve()) for field, path in settings.tls_files.items()
-    }
-    for field, path in files.items():
+    for field, path in (certificates or settings.tls_files).items():
         worker += [TLS_ARGUMENTS[field], path]
     lines = ["#!/bin/bash", *directives(settings, name, gpus), ""]
     lines += [f"export {name}={value}" for name, value in {**EXPORTS, "OMP_NUM_THREADS": threads}.items()]

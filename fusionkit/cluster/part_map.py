@@ -52,7 +52,7 @@ def cluster_parts(
         job = worker_job(store, plan, encoder.loading, settings.threads)
         aside: list[FailedItem[Part]] = []
         left, tokens, began = len(parts), 0, 0.0
-        known = {(each["split"], each["chunk"]) for each in failures(store)}
+        failed_before = {Part(each["split"], each["chunk"]) for each in failures(store)}
 
         def set_aside(one: FailedItem[Part]) -> None:
             aside.append(one)
@@ -82,7 +82,7 @@ def cluster_parts(
         for part, values in _told(done, store):
             record = PartRecord(**values)
             left -= 1
-            if (part.split, part.chunk) in known:
+            if part in failed_before:
                 clear_failure(store, part)
             if began:
                 tokens += record.tokens

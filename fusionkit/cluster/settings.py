@@ -130,8 +130,8 @@ class ClusterSettings:
 
     @property
     def tls_files(self) -> dict[str, str]:
-        """The certificates' files by setting; none without TLS."""
-        return {name: getattr(self, name) for name in TLS} if self.tls else {}
+        """The absolute paths of the certificates' files, by setting; none without TLS."""
+        return {name: str(Path(getattr(self, name)).expanduser().resolve()) for name in TLS} if self.tls else {}
 
 
 def _has_port(address: str) -> bool:
@@ -182,7 +182,8 @@ def _value(name: str, kind: str, value: Any) -> Any:
             raise _wrong(name, "lines of text", value)
         return tuple(line for each in lines for line in each.splitlines())
     if kind.startswith("bool"):
-        if (found := value if isinstance(value, bool) else YES_NO.get(str(value).lower())) is None:
+        found = value if isinstance(value, bool) else YES_NO.get(str(value).lower())
+        if found is None:
             raise _wrong(name, "true or false", value)
         return found
     if kind.startswith(("int", "float")):

@@ -116,7 +116,8 @@ class SlurmCluster:
     def explain(self) -> str | None:
         """The end of the log of the last job that failed to start, or why jobs wait."""
         if self._dead_starts:
-            log = log_file(self._settings, self._name, number := self._dead_starts[-1])
+            number = self._dead_starts[-1]
+            log = log_file(self._settings, self._name, number)
             return f"job {number} ended with: {_end_of(log)} ({log})"
         if self._waiting is not None:
             return f"a job is {self._waiting.state} in Slurm's queue: {self._waiting.reason}"

@@ -32,7 +32,8 @@ def submit(script: str) -> int:
         UsageError: Slurm refuses it; the message has sbatch's own words. FusionkitError: there is no answer.
     """
     done = _run(["sbatch", "--parsable"], script)
-    if done.returncode or not (number := done.stdout.strip().partition(";")[0]).isdecimal():
+    number = done.stdout.strip().partition(";")[0]
+    if done.returncode or not number.isdecimal():
         raise UsageError(
             "Slurm refuses the job of a worker",
             expected="a job that the partition can run (`--print-job` shows it)",

@@ -62,13 +62,17 @@ def each_done(
             errors; the last error if :data:`GIVE_UP` items fail before any is done.
     """
     tasks: SubmittedTasks[tuple[Item, int]] = SubmittedTasks(cluster.client)
-    first, again = ((item, 1) for item in items), deque[tuple[Item, int]]()
+    first_attempts = ((item, 1) for item in items)
+    again: deque[tuple[Item, int]] = deque()  # items whose function raised, with the number of the next attempt
     patience, done, given_up = WorkerGrace(cluster, start_timeout), 0, 0
     try:
         while True:
             window = max(AHEAD * max(cluster.workers, cluster.count.up), LEAST)
-            while len(tasks) < window and (following := again.popleft() if again else next(first, None)) is not None:
-                tasks.submit(following, function, following[0])
+            while len(tasks) < window:
+                attempted = again.popleft() if again else next(first_attempts, None)
+                if attempted is None:
+                    break
+                tasks.submit(attempted, function, attempted[0])
             if not tasks:
                 return
             for (item, attempt), future in tasks.ended(TICK_SECONDS):

@@ -37,6 +37,11 @@ def legible_names(stores: Sequence[Store]) -> dict[str, str]:
     }
 
 
+def shared_layers(stores: Sequence[Store]) -> tuple[int, ...]:
+    """The layers that every store has, ascending."""
+    return tuple(sorted(set.intersection(*(set(store.layers) for store in stores))))
+
+
 def refuse_strangers(stores: Sequence[Store], but: Sequence[str] = ()) -> None:
     """Refuse stores whose states cannot be mixed: they differ in encoder, rows or kind of input, or share no layer.
 
@@ -46,9 +51,8 @@ def refuse_strangers(stores: Sequence[Store], but: Sequence[str] = ()) -> None:
     encoders = [store.manifest["identity"]["encoder"] for store in stores]
     earliest = min(encoders, key=lambda encoder: "config" in encoder)
     facts = [_facts(store, earliest) for store in stores]
-    shared = set.intersection(*(set(store.layers) for store in stores))
-    different = [name for name in facts[0] if name not in but and len({fact[name] for fact in facts}) > 1]
-    different = [name for name in different if name != "layers" or not shared]
+    may_differ = {*but, "layers"} if shared_layers(stores) else {*but}
+    different = [name for name in facts[0] if name not in may_differ and len({fact[name] for fact in facts}) > 1]
     if different:
         raise UsageError(
             "one head cannot read these stores; these fields differ:\n" + _side_by_side(stores, facts, different),

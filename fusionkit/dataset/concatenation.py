@@ -109,26 +109,26 @@ def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSp
     names, splits, positions = zip(*parts, strict=True)
     states = ConcatenatedStates([split.states for split in splits], positions)
     all_read = all(split.read is None for split in splits)
+    masks = [] if all_read else [np.ones(len(each.rows), bool) if each.read is None else each.read for each in splits]
     words = splits[0].kept is not None
+    others = {
+        name: join_splits([(before, split.others[name], own) for before, split, own in parts])
+        for name in splits[0].others
+    }
     return TaskSplit(
-        states,
-        np.concatenate([split.rows + start for split, start in zip(splits, states.starts[:-1], strict=True)]),
-        _joined_offsets([split.offsets for split in splits]),
-        np.concatenate([split.targets for split in splits]),
-        [gold for split in splits for gold in split.gold],
-        [f"{name}/{own}" for name, split in zip(names, splits, strict=True) for own in split.ids],
-        np.concatenate([split.kept for split in splits]) if words else None,
-        _joined_offsets([split.word_offsets for split in splits]) if words else None,
-        None
-        if all_read
-        else np.concatenate([np.ones(len(s.rows), bool) if s.read is None else s.read for s in splits]),
-        splits[0].sides,
-        splits[0].name,
-        {
-            name: join_splits([(before, split.others[name], own) for before, split, own in parts])
-            for name in splits[0].others
-        },
-        joined([split.origin for split in splits]),
+        states=states,
+        rows=np.concatenate([split.rows + start for split, start in zip(splits, states.starts[:-1], strict=True)]),
+        offsets=_joined_offsets([split.offsets for split in splits]),
+        targets=np.concatenate([split.targets for split in splits]),
+        gold=[gold for split in splits for gold in split.gold],
+        ids=[f"{name}/{own}" for name, split in zip(names, splits, strict=True) for own in split.ids],
+        kept=np.concatenate([split.kept for split in splits]) if words else None,
+        word_offsets=_joined_offsets([split.word_offsets for split in splits]) if words else None,
+        read=None if all_read else np.concatenate(masks),
+        sides=splits[0].sides,
+        name=splits[0].name,
+        others=others,
+        origin=joined([split.origin for split in splits]),
     )
 
 

@@ -128,8 +128,7 @@ def stratified_draw(holders: Mapping[str, IntArray], examples: int, shots: int, 
             received=", ".join(f"{name!r} {count}" for name, count in shown) + ("…" if len(few) > len(shown) else ""),
             remedy="choose fewer --shots, or --draw uniform",
         )
-    # Each example's place in the permutation of the nested draw.
-    rank = np.argsort(np.random.default_rng([data_seed, RANKING]).permutation(examples))
+    rank = np.argsort(nested_order(examples, data_seed))  # [examples], each one's place in the permutation
     first = [found[np.argsort(rank[found])[:shots]] for found in holders.values()]
     return np.unique(np.concatenate(first))
 

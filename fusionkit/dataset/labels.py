@@ -24,14 +24,14 @@ from fusionkit.tasks import TASKS, Task, parts_of
 from fusionkit.tasks.label_column import LabelColumn, has_label
 
 
-def require_train(store: Store) -> None:
+def require_train(store: Store, remedy: str = "encode one") -> None:
     """UsageError for a store without a train split."""
     if "train" not in store.splits:
         raise UsageError(
             f"{store.path} has no train split",
             expected="train",
             received=", ".join(store.splits),
-            remedy="encode one",
+            remedy=remedy,
         )
 
 
@@ -163,11 +163,14 @@ def behind_the_first(data: Mapping[str, TaskData], notes: list[str], apart: bool
     (name, first), *_ = data.items()
     tests = {test: tasks_joined({part: each.tests[test] for part, each in data.items()}) for test in first.tests}
     tested = {part: each.test for part, each in data.items() if each.test is not None}
+    test = next(iter(tests.values()), None)  # the same object: it is scored once
+    if test is None and len(tested) == len(data):
+        test = tasks_joined(tested, apart)
     return dataclasses.replace(
         first,
         train=tasks_joined({part: each.train for part, each in data.items()}, apart),
         validation=tasks_joined({part: each.validation for part, each in data.items()}, apart),
-        test=tasks_joined(tested, apart) if len(tested) == len(data) else None,
+        test=test,
         tests=tests,
         notes=list(dict.fromkeys(notes)),
         name=name,

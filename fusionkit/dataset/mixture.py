@@ -13,12 +13,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fusionkit.dataset.compatibility import distinct, legible_names, refuse_disjoint, refuse_strangers, refuse_without
+from fusionkit.dataset.compatibility import (
+    distinct,
+    legible_names,
+    refuse_disjoint,
+    refuse_strangers,
+    refuse_without,
+    shared_layers,
+)
 from fusionkit.dataset.concatenation import join_splits
 from fusionkit.dataset.control import control_columns, label_pool
 from fusionkit.dataset.draws import share_draw
 from fusionkit.dataset.infer_task import choose_task, choose_tasks
-from fusionkit.dataset.labels import behind_the_first, class_names, counted_classes, label_columns, labelled_by_all
+from fusionkit.dataset.labels import (
+    behind_the_first,
+    class_names,
+    counted_classes,
+    label_columns,
+    labelled_by_all,
+    require_train,
+)
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.targets import Columns, carve_validation, match_splits
@@ -68,13 +82,7 @@ class Mix:
                 received=", ".join(f"{part.store.path}{part.suffix()}" for part in parts),
             )
         for store in trained:
-            if "train" not in store.splits:
-                raise UsageError(
-                    f"{store.path} has no train split",
-                    expected="train",
-                    received=", ".join(store.splits),
-                    remedy="encode one, or name the store behind --evaluate-on only",
-                )
+            require_train(store, "encode one, or name the store behind --evaluate-on only")
         refuse_strangers(self.stores)
         first = self.stores[0]
         ours = {store.digest: store for store in self.stores}
@@ -82,7 +90,7 @@ class Mix:
         self.evaluation_stores = tuple(ours[store.digest] for store in distinct(evaluation_stores or trained[-1:]))
         self.path, self.rows, self.hidden, self.digest = first.path, first.rows, first.hidden, first.digest
         self.manifest: dict[str, Any] = first.manifest
-        self.layers = tuple(sorted(set.intersection(*(set(store.layers) for store in self.stores))))
+        self.layers = shared_layers(self.stores)
         self._names = legible_names(self.stores)
         self.name = " + ".join(self._names[part.store.digest] + part.suffix() for part in parts)
         self._matched: dict[tuple[Any, ...], _Matched] = {}

@@ -19,7 +19,6 @@ import math
 import numpy as np
 
 from fusionkit.dataset.draws import draw_size, nested_order
-from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import Coding, TaskData
 from fusionkit.specs import MDL_BLOCKS, RunSpec
 
@@ -48,10 +47,6 @@ def coded_data(spec: RunSpec, data: TaskData) -> TaskData:
     start, stop = ends[spec.mdl - 1 : spec.mdl + 1]
     learned, coded = (data.train.subset(np.sort(part)) for part in (order[:start], order[start:stop]))
     bits = float(len(data.labels)) if data.task.several else math.log2(len(data.labels))
-    coding = Coding(bits, bits * units_of(learned) if spec.mdl == 1 else 0.0)
+    # One target per label to code; for word tasks, per word that has a row.
+    coding = Coding(bits, bits * len(learned.targets) if spec.mdl == 1 else 0.0)
     return dataclasses.replace(data, train=learned, test=coded, tests={}, coding=coding)
-
-
-def units_of(split: TaskSplit) -> int:
-    """The number of labels to code; for word tasks, of words that have a row."""
-    return len(split.targets)

@@ -83,11 +83,10 @@ def pooled(split: TaskSplit) -> TaskSplit:
 
 def pooled_data(data: TaskData) -> TaskData:
     """All splits of a task pooled; unchanged where no sequence has more than one row."""
-    splits = [data.train, data.validation, *data.tests.values()]
-    splits += [] if data.test is None else [data.test]
+    splits = [data.train, data.validation, *data.scored_tests.values()]
     if all((np.diff(split.offsets) <= 1).all() for split in splits):
         return data
-    made = {id(split): pooled(split) for split in splits}  # `test` may be one of `tests` too
+    made = {id(split): pooled(split) for split in splits}  # `test` may be the first of `tests`
     return replace(
         data,
         train=made[id(data.train)],

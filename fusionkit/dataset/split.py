@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -101,10 +102,9 @@ class TaskSplit:
         """
         held = [set(label) if isinstance(label, list) else {str(label)} for label in self.gold]
         if self.kept is not None and self.word_offsets is not None:
-            bounds = zip(self.word_offsets, self.word_offsets[1:], strict=False)
-            masks = (self.kept[start:stop] for start, stop in bounds)
             held = [
-                {tag for tag, ok in zip(tags, m, strict=True) if ok} for tags, m in zip(self.gold, masks, strict=True)
+                {tag for tag, has_row in zip(tags, self.kept[start:stop], strict=True) if has_row}
+                for tags, (start, stop) in zip(self.gold, pairwise(self.word_offsets), strict=True)
             ]
             if are_span_tags(set().union(*held)):
                 held = [{tag[2:] for tag in tags if tag != "O"} for tags in held]
@@ -145,20 +145,18 @@ class TaskSplit:
         if self.kept is not None and self.word_offsets is not None:
             words, word_offsets = flat_rows(self.word_offsets, examples)
             kept = self.kept[words]
-        return TaskSplit(
-            self.states,
-            self.rows[at],
-            offsets,
-            self.targets[read_at if self.kept is not None else examples],
-            [self.gold[i] for i in examples],
-            [self.ids[i] for i in examples],
-            kept,
-            word_offsets,
-            None if self.read is None else self.read[at],
-            self.sides,
-            self.name,
-            {name: other.subset(examples) for name, other in self.others.items()},
-            None if self.origin is None else self.origin.take(examples),
+        return replace(
+            self,
+            rows=self.rows[at],
+            offsets=offsets,
+            targets=self.targets[read_at if self.kept is not None else examples],
+            gold=[self.gold[i] for i in examples],
+            ids=[self.ids[i] for i in examples],
+            kept=kept,
+            word_offsets=word_offsets,
+            read=None if self.read is None else self.read[at],
+            others={name: other.subset(examples) for name, other in self.others.items()},
+            origin=None if self.origin is None else self.origin.take(examples),
         )
 
     def over(self, states: States, rows: IntArray) -> TaskSplit:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fusionkit.dataset.infer_task import choose_tasks
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import UsageError
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
-from fusionkit.tasks import parts_of
+from fusionkit.tasks import Task, parts_of
 
 Stores = Store | Mix | TaskStores
 
@@ -18,6 +19,20 @@ Stores = Store | Mix | TaskStores
 def stores_of(stores: Stores) -> Sequence[Store]:
     """Each store once, the first one first."""
     return (stores,) if isinstance(stores, Store) else stores.stores
+
+
+def shares_of(stores: Stores) -> Sequence[Share]:
+    """The stores that are trained on, each with the share of it that is."""
+    return stores.parts if isinstance(stores, Mix) else [Share(store) for store in stores_of(stores)]
+
+
+def choose_tasks_of(stores: Stores, task: str | None, label: str | None) -> Mapping[str, tuple[Task, str]]:
+    """The tasks of runs over these stores by name, each with its column: as the stores of several tasks hold them, else
+    as :func:`fusionkit.dataset.infer_task.choose_tasks` has them.
+    """
+    if isinstance(stores, TaskStores):
+        return stores.tasks
+    return choose_tasks(stores, task, label) if isinstance(stores, Store) else stores.choose_tasks(task, label)
 
 
 def source_of(spec: RunSpec, stores: Mapping[str, Store]) -> Stores:

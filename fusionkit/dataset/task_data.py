@@ -71,6 +71,11 @@ class TaskData:
         return {self.name: replace(self, **own), **self.others}
 
     @property
+    def scored_tests(self) -> dict[str, TaskSplit]:
+        """All test splits by name: ``tests``, else ``test`` under the name ``""``, else none."""
+        return self.tests or ({} if self.test is None else {"": self.test})
+
+    @property
     def sides(self) -> dict[str, int]:
         """The number of sequences per example of each task, by its name."""
         return {name: split.sides for name, split in self.train.parts.items()}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fusionkit.dataset.compatibility import distinct, legible_names, refuse_strangers
+from fusionkit.dataset.compatibility import distinct, legible_names, refuse_strangers, shared_layers
 from fusionkit.dataset.concatenation import ConcatenatedStates
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import behind_the_first, load_task, require_train
@@ -77,7 +77,7 @@ class TaskStores:
         first = self.stores[0]
         self.path, self.rows, self.hidden, self.digest = first.path, first.rows, first.hidden, first.digest
         self.manifest: dict[str, Any] = first.manifest
-        self.layers = tuple(sorted(set.intersection(*(set(store.layers) for store in self.stores))))
+        self.layers = shared_layers(self.stores)
         self.name = " + ".join(self.tasks)
         self._names = legible_names(self.stores)
         self._known: dict[tuple[Any, ...], TaskData] = {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -135,8 +134,11 @@ class PartReader:
         names = small_arrays(plan["rows"])
         self._arrays = {split: {name: SmallArray(store, split, name) for name in names} for split in plan["splits"]}
         self._row_offsets: dict[str, IntArray] = {}
-        counts = [sequences_of(fields) for fields in plan["splits"].values()]
-        self._starts: dict[str, int] = dict(zip(plan["splits"], accumulate(counts, initial=0), strict=False))
+        self._starts: dict[str, int] = {}  # the number of each split's first example, over all splits
+        examples = 0
+        for split, fields in plan["splits"].items():
+            self._starts[split] = examples
+            examples += sequences_of(fields)
 
     def read(self, part: Part) -> PartInput:
         """The examples of a part, as the plan laid them out.
@@ -173,7 +175,8 @@ class PartReader:
     def rows_of(self, number: int) -> tuple[int, int]:
         """The half-open range of rows of the example with this number, in its split."""
         split = self._split_of(number)
-        start, stop = self._row_offsets_of(split)[number - self._starts[split] :][:2].tolist()
+        example = number - self._starts[split]
+        start, stop = self._row_offsets_of(split)[example : example + 2].tolist()
         return start, stop
 
     def _split_of(self, number: int) -> str:

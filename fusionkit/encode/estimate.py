@@ -29,8 +29,9 @@ from fusionkit.encoder import Encoder
 from fusionkit.sources import Columns, Examples, Source, prepared
 from fusionkit.specs import MASKED, PER_SEQUENCE, EncodeSpec, canonical_json
 from fusionkit.store.chunks import compressed
-from fusionkit.store.layout import CHUNK_BYTES, LM_HEAD, StatesLayout, balanced_rows_per_chunk, row_bytes
+from fusionkit.store.layout import CHUNK_BYTES, LM_HEAD, StatesLayout, balanced_rows_per_chunk, examples_path, row_bytes
 from fusionkit.store.manifest import is_two, read_plan, sequences_of, split_layout
+from fusionkit.store.presence import states_path
 
 SAMPLE_EXAMPLES = 20_000  # per split; a larger split is scaled up from a sample of this size
 MEASURED_SECONDS = 2.0
@@ -85,8 +86,11 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         small = {split: _bytes_of(store, split) for split in plan["splits"]}
         head = sum(path.stat().st_size for path in store.glob(LM_HEAD))
     ratio = 1.0 if plan["compression"] == "none" else squeezed
-    # The manifest is a little larger than the plan.
-    splits, layouts, seconds, size, files = {}, [], 0.0, len(canonical_json(plan)) + head, 2 + (head > 0)
+    splits: dict[str, dict[str, int]] = {}
+    layouts: list[StatesLayout] = []
+    seconds = 0.0
+    size = len(canonical_json(plan)) + head  # the manifest is a little larger than the plan
+    files = 2 + (head > 0)  # the manifest, the metadata of states.zarr, the LM head
     sampled = sum(fields["examples"] for fields in plan["splits"].values())
     for split, fields in plan["splits"].items():
         scale = sizes[split] / sequences_of(fields)
@@ -124,7 +128,7 @@ def _sequences(source: Source, columns: Columns, spec: EncodeSpec, encoder: Enco
     if choose_pair_as(spec.pair_as, columns, encoder) != "two":
         return {split: examples.num_rows for split, examples in source.splits.items()}
     checked, _ = prepared(source, columns)  # reads the whole source, not only the sample
-    return {split: int(paired(examples, columns)[1].sum()) for split, examples in checked.splits.items()}
+    return {split: int(paired(examples, columns).is_first.sum()) for split, examples in checked.splits.items()}
 
 
 def _sampled(examples: Examples) -> Examples:
@@ -192,7 +196,7 @@ def _ratio(store: Path, plan: dict[str, Any], encoder: Encoder, most_tokens: flo
 
 def _bytes_of(store: Path, split: str) -> int:
     """Bytes of the small arrays and the examples."""
-    files = [*(store / "states.zarr" / split).rglob("*"), store / "examples" / f"{split}.parquet"]
+    files = [*(states_path(store) / split).rglob("*"), examples_path(store, split)]
     return sum(file.stat().st_size for file in files if file.is_file())
 
 

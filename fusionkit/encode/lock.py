@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from upath import UPath
 
@@ -48,22 +48,32 @@ def only_encoder(out: Place, share: str | None = None, *, beside_shares: bool = 
     Raises:
         HeldError: another process holds it; the message names it. FusionkitError: the disk is full.
     """
-    path = out.with_name(f".{out.name}.lock" if share is None else f"{_share_lock_prefix(out)}{share}.lock")
-    with _flock(path, out) if isinstance(path, Path) else _lease(path, out) as held:
-        if share is None and not beside_shares and held is not _unlocked:
+    path = _lock_path(out) if share is None else out.with_name(f"{_share_lock_prefix(out)}{share}.lock")
+    with _flock(path, out) if isinstance(path, Path) else _lease(path, out) as check:
+        if share is None and not beside_shares and check is not None:
             _refuse_shares(out)
-        yield held
+        yield check or _never_lost
+
+
+def _lock_path(out: Place) -> Place:
+    return out.with_name(f".{out.name}.lock")
 
 
 def _share_lock_prefix(out: Place) -> str:
     return f".{out.name}.share-"
 
 
+def _share_locks(out: Place) -> list[Place]:
+    """The locks of the shares of a store's parts."""
+    return [path for path in listed(out.parent) if path.name.startswith(_share_lock_prefix(out))]
+
+
 def _refuse_shares(out: Place) -> None:
     """Raise HeldError where another process encodes a share of the parts."""
     for path in _share_locks(out):
         if isinstance(path, Path):
-            if (file := try_lock(path)) is None:
+            file = try_lock(path)
+            if file is None:
                 raise _held(out, holder_of(path))
             with file:  # nobody holds it: it was left by a killed process
                 path.unlink(missing_ok=True)
@@ -86,127 +96,171 @@ def refuse_other_shares(out: Place, of: int) -> None:
             )
 
 
-def _share_locks(out: Place) -> list[Place]:
-    """The locks of the shares of a store's parts."""
-    return [path for path in listed(out.parent) if path.name.startswith(_share_lock_prefix(out))]
-
-
 def encoder_at(out: Place) -> str | None:
     """The processes that hold the lock of the store at ``out`` or of a share of it; None where there are none."""
-    found = [_holder(path) for path in (out.with_name(f".{out.name}.lock"), *_share_locks(out))]
+    found = [_holder(path) for path in (_lock_path(out), *_share_locks(out))]
     return ", ".join(name for name in found if name is not None) or None
 
 
 def _holder(path: Place) -> str | None:
+    """The process that holds a lock; None if no process does."""
     if isinstance(path, Path):
         return holder_of(path) if is_locked(path) else None
     lease = _read(path)
-    return str(lease.get("holder", "unknown")) if _in_force(lease) else None
+    return _name_in(lease) if _in_force(lease) else None
 
 
-def _unlocked() -> None:
-    """The check where there are no locks: none can be lost."""
+def _held(out: Place, holder: str) -> HeldError:
+    return HeldError(
+        f"another process encodes into {out}",
+        received=holder,
+        remedy="wait for it, or stop it and run again: finished parts are kept",
+    )
+
+
+def _never_lost() -> None:
+    """The check of a local lock, which no other process can take over."""
 
 
 @contextmanager
-def _flock(path: Path, out: Place) -> Iterator[Callable[[], None]]:
-    known = True
+def _flock(path: Path, out: Place) -> Iterator[Callable[[], None] | None]:
+    """Hold a local lock; yields its check, or None on a file system without locks."""
+    file = _locked_file(path, out)
+    if file is None:
+        yield None
+        return
+    with file:
+        try:
+            with disk_errors(path):
+                sign(file, this_process())
+            yield _never_lost
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _locked_file(path: Path, out: Place) -> IO[str] | None:
+    """The locked file; None, after a warning, on a file system without locks. HeldError if another process has it."""
     try:
         with disk_errors(path):
             file = try_lock(path)
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
-        known = False
-    if not known:
         path.unlink(missing_ok=True)
         text = f"{path.parent} lies on a file system without locks: start no second encode into {out.name}"
         warnings.warn(text, SourceWarning, stacklevel=2)
-        yield _unlocked
-        return
+        return None
     if file is None:
         raise _held(out, holder_of(path))
-    with file:
-        try:
-            with disk_errors(path):
-                sign(file, this_process())
-            yield lambda: None
-        finally:
-            path.unlink(missing_ok=True)
+    return file
 
 
 @contextmanager
-def _lease(path: UPath, out: Place) -> Iterator[Callable[[], None]]:
-    token = uuid.uuid4().hex
-    until = _acquire(path, out, token)
-    done, lost = threading.Event(), threading.Event()
+def _lease(path: UPath, out: Place) -> Iterator[Callable[[], None] | None]:
+    """Hold a lease, which a thread renews; yields its check."""
+    lease, done, answers = _Lease(path, out), threading.Event(), True
 
-    def renew(tries: int | None = None) -> None:
-        nonlocal until
-        if _read(path, tries).get("token") != token:
-            lost.set()
-        else:
-            lease = _lease_of(token)
-            _write(path, lease, tries=tries)
-            until = lease["until"]
-
-    def beat() -> None:
+    def keep() -> None:
         while not done.wait(RENEW_SECONDS):
             with suppress(Exception):  # the network may fail for a moment; the lease outlives several missed renewals
-                renew(tries=1)
+                lease.renew(tries=1)
 
-    def held() -> None:
-        if until < time.time():  # this machine slept, or the network failed for long
-            renew()
-        if lost.is_set():
-            raise StoreError(
-                f"another process has taken over {out}",
-                expected=f"a lease that {this_process()} renews",
-                received=str(_read(path).get("holder", "no lease any more")),
-                remedy="run the same command again when that process has ended: finished parts are kept",
-            )
-
-    beating = threading.Thread(target=beat, name="lease", daemon=True)
-    beating.start()
-    answers = True
+    lease.acquire()
+    keeper = threading.Thread(target=keep, name="lease", daemon=True)
+    keeper.start()
     try:
-        yield held
+        yield lease.check
     except UnansweredError:
         answers = False  # asking the same server again would only keep the user waiting
         raise
     finally:
         done.set()
         if answers:
-            beating.join()
+            keeper.join()
             with suppress(Exception):  # keep the error that stopped the work; the lease expires anyway
-                if _read(path, tries=1).get("token") == token:
-                    ask(path, "rm_file", path.path, tries=1)
+                lease.release()
 
 
-def _acquire(path: UPath, out: Place, token: str) -> float:
-    """Acquire the lease, or raise HeldError; returns the time at which it expires."""
-    found, lease = _read(path), _lease_of(token)
-    if _in_force(found):
-        raise _held(out, str(found.get("holder", "unknown")))
-    if not found:
-        # If two see no lease, only one can create it, on servers with S3's conditional writes; some have none.
-        with suppress(OSError, NotImplementedError):
-            _write(path, lease, mode="create")
-        found = _read(path)
-    if not found or not _in_force(found):
-        _write(path, lease)
-    # If two found the same void lease, both have written, and the later one's lease holds.
-    found = _read(path)
-    if found.get("token") != token:
-        raise _held(out, str(found.get("holder", "unknown")))
-    return float(lease["until"])
+class _Lease:
+    """This process's lease on the store ``out``: the object at ``path``."""
+
+    def __init__(self, path: UPath, out: Place) -> None:
+        self._path, self._out, self._token = path, out, uuid.uuid4().hex
+        self._until = 0.0  # when it expires, in seconds since 1970
+        self._is_lost = False
+
+    def acquire(self) -> None:
+        """Write the lease. Raises HeldError if another process has one in force."""
+        found = _read(self._path)
+        if _in_force(found):
+            raise _held(self._out, _name_in(found))
+        if not found:
+            # If two see no lease, only one can create it, on servers with S3's conditional writes; some have none.
+            with suppress(OSError, NotImplementedError):
+                self._write(mode="create")
+            found = _read(self._path)
+        if not _in_force(found):
+            self._write()
+        # If two found the same void lease, both have written, and the later one's lease holds.
+        found = _read(self._path)
+        if found.get("token") != self._token:
+            raise _held(self._out, _name_in(found))
+        self._until = float(found["until"])  # also where the answer to this process's write was lost
+
+    def renew(self, tries: int | None = None) -> None:
+        """Extend the lease, unless another process has taken it over."""
+        if self._is_ours(tries):
+            self._write(tries)
+        else:
+            self._is_lost = True
+
+    def check(self) -> None:
+        """Raise StoreError if another process has taken the lease over."""
+        if self._until < time.time():  # this machine slept, or the network failed for long
+            self.renew()
+        if self._is_lost:
+            raise StoreError(
+                f"another process has taken over {self._out}",
+                expected=f"a lease that {this_process()} renews",
+                received=str(_read(self._path).get("holder", "no lease any more")),
+                remedy="run the same command again when that process has ended: finished parts are kept",
+            )
+
+    def release(self) -> None:
+        """Remove the lease, unless another process has taken it over."""
+        if self._is_ours(tries=1):
+            ask(self._path, "rm_file", self._path.path, tries=1)
+
+    def _is_ours(self, tries: int | None) -> bool:
+        return bool(_read(self._path, tries).get("token") == self._token)
+
+    def _write(self, tries: int | None = None, **named: str) -> None:
+        until = time.time() + LEASE_SECONDS
+        holder = {"holder": this_process(), "machine": _machine(), "pid": os.getpid()}
+        content = json.dumps({**holder, "until": until, "token": self._token}).encode()
+        ask(self._path, "pipe_file", self._path.path, content, size=len(content), tries=tries, **named)
+        self._until = until
+
+
+def _read(path: UPath, tries: int | None = None) -> dict[str, Any]:
+    """The fields of a lease; empty if there is none, or its object is damaged."""
+    with suppress(FileNotFoundError):
+        content = ask(path, "cat_file", path.path, tries=tries)
+        with suppress(StoreError):
+            return parse_json(content, path)
+    return {}
+
+
+def _name_in(lease: dict[str, Any]) -> str:
+    return str(lease.get("holder", "unknown"))
 
 
 def _in_force(lease: dict[str, Any]) -> bool:
     """Whether a lease is still in force: not expired, and not left by an ended process of this machine."""
-    if not isinstance(until := lease.get("until"), (int, float)) or until < time.time():
+    until, pid = lease.get("until"), lease.get("pid")
+    if not isinstance(until, (int, float)) or until < time.time():
         return False
-    if lease.get("machine") == _machine() and isinstance(pid := lease.get("pid"), int):
+    if isinstance(pid, int) and lease.get("machine") == _machine():
         return _is_running(pid)
     return True
 
@@ -219,29 +273,6 @@ def _is_running(pid: int) -> bool:
     return state not in "ZX"  # a zombie, or dead
 
 
-def _write(path: UPath, lease: dict[str, Any], *, tries: int | None = None, **named: str) -> None:
-    content = json.dumps(lease).encode()
-    ask(path, "pipe_file", path.path, content, size=len(content), tries=tries, **named)
-
-
-def _read(path: UPath, tries: int | None = None) -> dict[str, Any]:
-    with suppress(FileNotFoundError):
-        content = ask(path, "cat_file", path.path, tries=tries)
-        with suppress(StoreError):
-            return parse_json(content, path)
-    return {}
-
-
-def _lease_of(token: str) -> dict[str, Any]:
-    return {
-        "holder": this_process(),
-        "machine": _machine(),
-        "pid": os.getpid(),
-        "until": time.time() + LEASE_SECONDS,
-        "token": token,
-    }
-
-
 def _machine() -> str:
     """The name of the scope in which process ids are valid: a machine since its boot, or a container on it.
 
@@ -252,11 +283,3 @@ def _machine() -> str:
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return socket.gethostname()
-
-
-def _held(out: Place, holder: str) -> HeldError:
-    return HeldError(
-        f"another process encodes into {out}",
-        received=holder,
-        remedy="wait for it, or stop it and run again: finished parts are kept",
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fusionkit.encode.job import Job
 from fusionkit.encode.plan import refuse_over_budget, write_plan
@@ -19,11 +19,15 @@ from fusionkit.store.same_encoder import as_recorded
 from fusionkit.store.verify import refuse_changed_files
 
 
-def open_plan(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
-    """The plan of a job's store, or the manifest where the store is complete; the caller holds the store's lock.
+class OpenedPlan(NamedTuple):
+    """The plan of a store, or its manifest if the store is complete; ``resumed``: whether an earlier call wrote it."""
 
-    Returns:
-        the plan, and whether an earlier call wrote it.
+    plan: dict[str, Any]
+    resumed: bool
+
+
+def open_plan(job: Job, overwrite: bool) -> OpenedPlan:
+    """The plan of a job's store; the caller holds the store's lock.
 
     Raises:
         IdentityError: the place holds a store with another identity or compression. UsageError: the finished store
@@ -33,21 +37,21 @@ def open_plan(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
     wanted = _requested(job)
     resumed = is_store(out) and (not overwrite or _is_begun(out, wanted))
     if resumed:
-        known = checked(out / MANIFEST) if is_complete(out) else read_plan(out)
-        refuse_other(out, _request_of(known), _beside(known, wanted))
-        for split in known["splits"]:
-            agreed_layout(out, known, split)
-        if is_complete(out):
+        complete = is_complete(out)
+        plan = checked(out / MANIFEST) if complete else read_plan(out)
+        refuse_other(out, _request_of(plan), _beside(plan, wanted))
+        for split in plan["splits"]:
+            agreed_layout(out, plan, split)
+        if complete:
             remove(out / PLAN)
-            return known, True
+            return OpenedPlan(plan, resumed)
+        refuse_over_budget(out, plan, job.budget)
     else:
         job.progress.step("tokenising", sum(table.num_rows for table in job.source.splits.values()), 0, "examples")
         write_plan(job)
-    plan = read_plan(out)
-    if resumed:
-        refuse_over_budget(out, plan, job.budget)
+        plan = read_plan(out)
     _report_losses(job, plan)
-    return plan, resumed
+    return OpenedPlan(plan, resumed)
 
 
 def is_finished(job: Job) -> bool:

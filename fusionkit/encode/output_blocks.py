@@ -36,16 +36,25 @@ class RowBlock(NamedTuple):
     """
 
     states: Tensor
-    scales: Tensor | None
+    scales: Tensor | None = None
     finite: Tensor | None = None
 
     @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The states, and their scales if they have any: ``[layers, rows, …]``."""
+        return (self.states,) if self.scales is None else (self.states, self.scales)
+
+    @property
     def nbytes(self) -> int:
-        return self.states.nbytes + (0 if self.scales is None else self.scales.nbytes)
+        return sum(tensor.nbytes for tensor in self.tensors)
 
     def part(self, rows: slice) -> RowBlock:
         """A view of some of the rows."""
-        return RowBlock(self.states[:, rows], None if self.scales is None else self.scales[:, rows])
+        return RowBlock(*(tensor[:, rows] for tensor in self.tensors))
+
+    def clone(self) -> RowBlock:
+        """A copy in memory of its own."""
+        return RowBlock(*(tensor.clone() for tensor in self.tensors))
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """The block as arrays, by the names of the store's arrays."""
@@ -55,10 +64,17 @@ class RowBlock(NamedTuple):
 
 
 class PartBuffer:
-    """Holds one part's rows.
+    """Holds one part's rows, in the order in which they are computed.
+
+    The calls for a part: :meth:`begin`; for each batch :meth:`put` once a layer, or :meth:`put_rounded` once for all
+    layers, then :meth:`assign` with the rows' places; :meth:`start_transfer`.
 
     Args:
         layouts: of all splits; the buffer is as large as their largest chunk. dtype: of the states held.
+
+    Attributes:
+        capacity: the chunk's number of rows. states, scales: of the rows held, ``[layers, capacity + 1, …]``. The last
+            row stays zero: the chunk's rows that nothing was assigned to are copied from it.
     """
 
     def __init__(self, layouts: list[StatesLayout], dtype: torch.dtype, device: torch.device) -> None:
@@ -78,13 +94,11 @@ class PartBuffer:
     def begin(self, layout: StatesLayout) -> None:
         """Start a chunk of this layout; the rows of the previous chunk are lost."""
         self.capacity = layout.rows_per_chunk
-        rows = layout.rows_per_chunk + 1  # the last one stays zero
-        first = _first_rows(self._states, self._scales, layout.layers, rows, layout.hidden)
-        self.states, self.scales = first.states, first.scales
-        for values in (self.states, self.scales):
-            if values is not None:
-                values[:, -1] = 0
-        self._order = np.full(layout.rows_per_chunk, layout.rows_per_chunk, dtype=np.int64)
+        self._held = _first_rows(self._states, self._scales, layout.layers, self.capacity + 1, layout.hidden)
+        self.states, self.scales = self._held.states, self._held.scales
+        for tensor in self._held.tensors:
+            tensor[:, -1] = 0
+        self._order = np.full(self.capacity, self.capacity, dtype=np.int64)  # the place of each of the chunk's rows
         self._filled = 0
 
     def put(self, position: int, rows: Tensor) -> None:
@@ -102,9 +116,8 @@ class PartBuffer:
     def put_rounded(self, blocks: Sequence[RowBlock]) -> None:
         """Add rows of all layers that are already in the store's precision, from blocks on one device."""
         at = slice(self._filled, self._filled + sum(block.states.shape[1] for block in blocks))
-        _join(self.states[:, at], [block.states for block in blocks])
-        if self.scales is not None:
-            _join(self.scales[:, at], [block.scales for block in blocks if block.scales is not None])
+        for number, held in enumerate(self._held.tensors):
+            _join(held[:, at], [block.tensors[number] for block in blocks])
 
     def assign(self, targets: IntArray) -> None:
         """Assign the rows just added to the rows ``targets`` ``[n]`` of the chunk."""
@@ -123,14 +136,12 @@ class PartBuffer:
         self._stream.wait_stream(torch.cuda.current_stream(self._states.device))
         with torch.cuda.stream(self._stream):
             order = torch.from_numpy(self._order).pin_memory().to(self._states.device, non_blocking=True)
-            layers, rows, hidden = self.states.shape
-            block = _first_rows(*self._pinned, layers, rows - 1, hidden)._replace(finite=self._finite)
-            scales = None if self.scales is None else self.scales.index_select(1, order)
-            ordered = RowBlock(self.states.index_select(1, order), scales)
+            layers, _, hidden = self.states.shape
+            block = _first_rows(*self._pinned, layers, self.capacity, hidden)._replace(finite=self._finite)
+            ordered = RowBlock(*(tensor.index_select(1, order) for tensor in self._held.tensors))
             self._finite.copy_(_all_finite(ordered), non_blocking=True)
-            block.states.copy_(ordered.states, non_blocking=True)
-            if block.scales is not None and ordered.scales is not None:
-                block.scales.copy_(ordered.scales, non_blocking=True)
+            for pinned, tensor in zip(block.tensors, ordered.tensors, strict=True):
+                pinned.copy_(tensor, non_blocking=True)
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(self._stream)
 
@@ -142,15 +153,13 @@ class PartBuffer:
 
     def _ordered(self, block: RowBlock | None) -> RowBlock:
         """The rows in the store's order, by NumPy's take: it uses one thread and leaves the others to the encoder."""
-        layers, rows, hidden = self.states.shape
-        if block is None or block.states.shape != (layers, rows - 1, hidden):
-            scales = None if self.scales is None else torch.empty(layers, rows - 1)
-            block = RowBlock(torch.empty(layers, rows - 1, hidden, dtype=self.states.dtype), scales)
-        bits = SIGNED[self.states.element_size()]
-        for source, target in zip(self.states.view(bits).numpy(), block.states.view(bits).numpy(), strict=True):
-            np.take(source, self._order, axis=0, out=target, mode="clip")
-        if self.scales is not None and block.scales is not None:
-            np.take(self.scales.numpy(), self._order, axis=1, out=block.scales.numpy(), mode="clip")
+        held, (layers, _, hidden) = self._held.tensors, self.states.shape
+        if block is None or block.states.shape != (layers, self.capacity, hidden):
+            block = RowBlock(*(torch.empty(layers, self.capacity, *each.shape[2:], dtype=each.dtype) for each in held))
+        for source, target in zip(held, block.tensors, strict=True):
+            bits = SIGNED[source.element_size()]
+            for rows, ordered in zip(source.view(bits).numpy(), target.view(bits).numpy(), strict=True):
+                np.take(rows, self._order, axis=0, out=ordered, mode="clip")
         return block
 
 

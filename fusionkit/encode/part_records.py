@@ -19,9 +19,9 @@ from fusionkit.errors import FusionkitError, StoreError
 from fusionkit.io.files import parse_json, write_json
 from fusionkit.io.places import Place, is_file, place_errors, read_all, read_bytes, remove, size_of, sizes_below
 from fusionkit.store.chunks import written_checksum
-from fusionkit.store.layout import chunk_path, part_path
+from fusionkit.store.layout import chunk_name, part_path
 from fusionkit.store.manifest import read_manifest, read_plan, split_layout
-from fusionkit.store.presence import is_complete, states_path
+from fusionkit.store.presence import STATES, is_complete, states_path
 
 FAILED = "failed"
 
@@ -53,12 +53,14 @@ def all_parts(plan: dict[str, Any]) -> list[Part]:
 
 def finished_parts(store: Place, plan: dict[str, Any]) -> dict[Part, PartRecord]:
     """The records of the parts that are done: valid records whose chunks are there."""
-    contents = read_all(store / "parts", [part_path(store, part.split, part.chunk).name for part in all_parts(plan)])
-    sizes = {split: sizes_below(states_path(store) / split) for split in plan["splits"]}
+    names = {part: part_path(store, part.split, part.chunk).name for part in all_parts(plan)}
+    contents = read_all(store / "parts", list(names.values()))
+    sizes: dict[str, int] = {}
+    for split in plan["splits"]:
+        sizes |= {f"{STATES}/{split}/{name}": size for name, size in sizes_below(states_path(store) / split).items()}
     found = {}
-    for part in all_parts(plan):
-        content = contents.get(part_path(store, part.split, part.chunk).name)
-        if content is not None and (record := _valid_record(content, store, plan, part, sizes[part.split])):
+    for part, name in names.items():
+        if name in contents and (record := _valid_record(contents[name], store, plan, part, sizes)):
             found[part] = record
     return found
 
@@ -68,16 +70,15 @@ def finished_part(store: Place, plan: dict[str, Any], part: Part) -> PartRecord 
     path = part_path(store, part.split, part.chunk)
     if not is_file(path):
         return None
-    layout = split_layout(plan, part.split)
-    chunks = [chunk_path(store, part.split, part.chunk, array.name) for array in layout.arrays]
-    top = f"{states_path(store) / part.split}/"
-    sizes = {str(chunk).removeprefix(top): size_of(chunk) for chunk in chunks if is_file(chunk)}
+    names = [chunk_name(part.split, part.chunk, array.name) for array in split_layout(plan, part.split).arrays]
+    sizes = {name: size_of(store / name) for name in names if is_file(store / name)}
     return _valid_record(read_bytes(path), store, plan, part, sizes)
 
 
 def _valid_record(
     content: bytes, store: Place, plan: dict[str, Any], part: Part, sizes: dict[str, int]
 ) -> PartRecord | None:
+    """The record with this content, if it is the part's and its chunks are there; ``sizes``: of chunks, by name."""
     layout = split_layout(plan, part.split)
     start, stop = layout.chunk_rows(part.chunk)
     names = [array.name for array in layout.arrays]
@@ -98,9 +99,10 @@ def _valid_record(
 
 
 def _chunk_is_there(record: PartRecord, store: Place, part: Part, array: str, sizes: dict[str, int]) -> bool:
-    chunk = chunk_path(store, part.split, part.chunk, array)
-    if sizes.get(str(chunk).removeprefix(f"{states_path(store) / part.split}/")) != record.sizes[array]:
+    name = chunk_name(part.split, part.chunk, array)
+    if sizes.get(name) != record.sizes[array]:
         return False
+    chunk = store / name
     # An object on remote storage is complete or absent, so one request per chunk would tell nothing more.
     return not isinstance(chunk, Path) or written_checksum(chunk) == record.crc32c[array]
 

@@ -98,9 +98,9 @@ def _plan_split(
     two = is_two(plan)
     arrays = {name: Appender(store, split, name) for name in small_arrays(plan["rows"]) if name != "first_alike"}
     if two:
-        pairs_of, is_first = paired(examples, columns)
+        numbered = paired(examples, columns)
         arrays[PAIRS] = Appender(store, split, PAIRS)
-        arrays[PAIRS].append(pairs_of)
+        arrays[PAIRS].append(numbered.sequences)
     for name in ("row_offsets", "token_offsets"):
         arrays[name].append(np.zeros(1, dtype=np.int64))
     counts = dict.fromkeys(("examples", "rows", "tokens", "masked", "cut", *(["sequences"] if two else [])), 0)
@@ -110,7 +110,7 @@ def _plan_split(
         texts = block.column(columns.tokens or columns.text).to_pylist()
         pairs = block.column(columns.pair).to_pylist() if columns.pair and not two else None
         if two:
-            texts = first_occurrences(block, columns, is_first[counts["examples"] :][: block.num_rows])
+            texts = first_occurrences(block, columns, numbered.is_first[counts["examples"] :][: block.num_rows])
             counts["sequences"] += len(texts)
         tokenized = job.encoder.tokenize(texts, pairs, plan["identity"]["max_length"])
         words: IntArray | None = np.array([len(t) for t in texts], dtype=np.int64) if columns.tokens else None

@@ -31,7 +31,7 @@ def draft_folder(out: Place) -> Iterator[Path]:
         FusionkitError: the disk is full; nothing is left behind.
     """
     if isinstance(out, Path):
-        draft, _ = _beside(out)
+        draft = _draft_of(out)
         with disk_errors(out):
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
@@ -59,7 +59,7 @@ def clear_leftovers(out: Place) -> None:
                 remove_below(out, [name for name in sizes_below(out) if name != MARKER])
             remove_below(out, [MARKER])  # last: without it, remaining files would look like another program's
         return
-    draft, old = _beside(out)
+    draft, old = _draft_of(out), _replaced_of(out)
     if old.exists() and not out.exists():  # killed between the two renames
         old.replace(out)
     for folder in (draft, old):
@@ -86,13 +86,18 @@ def refuse_foreign(out: Place) -> None:
         )
 
 
-def _beside(out: Path) -> tuple[Path, Path]:
-    """The draft folder, and the folder that a replaced store is moved to."""
-    return out.with_name(f".{out.name}.planning"), out.with_name(f".{out.name}.replaced")
+def _draft_of(out: Path) -> Path:
+    """The folder in which a plan is made."""
+    return out.with_name(f".{out.name}.planning")
+
+
+def _replaced_of(out: Path) -> Path:
+    """The folder that a replaced store is moved to."""
+    return out.with_name(f".{out.name}.replaced")
 
 
 def _rename(draft: Path, out: Path) -> None:
-    _, old = _beside(out)
+    old = _replaced_of(out)
     if out.exists():
         out.replace(old)
         draft.replace(out)

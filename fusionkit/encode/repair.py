@@ -11,6 +11,7 @@ from torch import Tensor
 from fusionkit.alignment import lay_rows
 from fusionkit.encode.batches import Part
 from fusionkit.encode.lock import only_encoder
+from fusionkit.encode.part_records import all_parts
 from fusionkit.encode.parts import PartEncoder
 from fusionkit.encoder import Encoder
 from fusionkit.errors import IdentityError, StoreError
@@ -18,7 +19,7 @@ from fusionkit.io.files import write_json
 from fusionkit.io.places import Place, place_errors
 from fusionkit.specs import MASKED
 from fusionkit.store import Store
-from fusionkit.store.layout import NOT_MASKED, chunk_path, read_small
+from fusionkit.store.layout import NOT_MASKED, chunk_name, read_small
 from fusionkit.store.manifest import read_manifest, refuse_other, split_layout
 from fusionkit.store.presence import MANIFEST
 from fusionkit.store.same_encoder import as_recorded
@@ -35,11 +36,9 @@ def damaged_parts(store: Place, faults: dict[str, str]) -> list[Part]:
     """
     manifest = read_manifest(store)
     parts = {
-        str(chunk_path(store, split, chunk, array.name)).removeprefix(f"{store}/"): Part(split, chunk)
-        for split in manifest["splits"]
-        for layout in [split_layout(manifest, split)]
-        for array in layout.arrays
-        for chunk in range(layout.chunks)
+        chunk_name(part.split, part.chunk, array.name): part
+        for part in all_parts(manifest)
+        for array in split_layout(manifest, part.split).arrays
     }
     if others := sorted(set(faults) - set(parts)):
         raise StoreError(
@@ -73,10 +72,10 @@ def repair(store: Place, parts: list[Part], encoder: Encoder) -> list[Part]:
         for part in parts:
             check_lock()
             checksums = part_encoder.encode(part).crc32c
-            recorded = manifest["splits"][part.split]["chunks"]
-            if checksums != {name: recorded[name][part.chunk] for name in checksums}:
+            chunks = manifest["splits"][part.split]["chunks"]
+            if checksums != {name: chunks[name][part.chunk] for name in checksums}:
                 for name, crc32c in checksums.items():
-                    recorded[name][part.chunk] = crc32c
+                    chunks[name][part.chunk] = crc32c
                 write_json(store / MANIFEST, manifest)
                 changed.append(part)
     return changed

@@ -151,9 +151,8 @@ class RepeatCache:
             # Map the chunk anew each time: pages of a map that stays open would stay in this process's memory.
             maps = [map_chunk(chunk_path(self._store, split, chunk, array.name), array) for array in layout.arrays]
             pieces.append([found[:, inside].copy() for found in maps])
-        states = torch.from_numpy(np.concatenate([piece[0] for piece in pieces], axis=1)).view(self._dtype)
-        scales = [piece[1] for piece in pieces if len(piece) > 1]
-        return RowBlock(states, torch.from_numpy(np.concatenate(scales, axis=1)) if scales else None)
+        states, *scales = [torch.from_numpy(np.concatenate(each, axis=1)) for each in zip(*pieces, strict=True)]
+        return RowBlock(states.view(self._dtype), *scales)
 
     def _is_valid(self, part: Part) -> bool:
         """Whether a part is finished and undamaged; its bytes are checked once, to copy no damage."""
@@ -181,9 +180,8 @@ class RepeatCache:
             block, ends = self._all_rows(owner, batch)
             for at, number in enumerate(numbers):
                 if number in wanted:
-                    view = block.part(slice(ends[at], ends[at + 1]))
                     # A copy: a view would keep the whole batch in memory.
-                    found[number] = RowBlock(view.states.clone(), None if view.scales is None else view.scales.clone())
+                    found[number] = block.part(slice(ends[at], ends[at + 1])).clone()
         return found
 
     def _all_rows(self, owner: PartInput, batch: PaddedBatch) -> tuple[RowBlock, IntArray]:

@@ -72,8 +72,8 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
             if is_complete(out):
                 return EncodeReport("complete", time.perf_counter() - began, 0, plan)
         parts = all_parts(plan)
-        first, last = (len(parts) * at // shard.of for at in (max(shard.number - 1, 0), shard.number))
-        finished, own = finished_parts(out, plan), parts[first:last]
+        own = parts[len(parts) * max(shard.number - 1, 0) // shard.of : len(parts) * shard.number // shard.of]
+        finished = finished_parts(out, plan)
         missing = [part for part in own if part not in finished]
         job.progress.step(f"encoding share {shard.number} of {shard.of}", len(own), len(own) - len(missing), "parts")
 
@@ -87,7 +87,8 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
             tokens += record.tokens
         with _store_lock(job, stop):
             if is_complete(out):
-                return EncodeReport("complete", time.perf_counter() - began, tokens, open_plan(job, False)[0])
+                manifest = open_plan(job, overwrite=False).plan
+                return EncodeReport("complete", time.perf_counter() - began, tokens, manifest)
             if finished_parts(out, plan).keys() < set(parts):
                 return EncodeReport("share", time.perf_counter() - began, tokens, plan)
             clear_leftovers(out)  # all parts are finished, and there are no other shares: no process writes any more

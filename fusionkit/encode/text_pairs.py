@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -49,13 +50,20 @@ def choose_pair_as(asked: str | None, columns: Columns, encoder: Encoder) -> str
     return asked or ("two" if encoder.of_sentences else "one")
 
 
-def paired(examples: Examples, columns: Columns) -> tuple[IntArray, NDArray[np.bool_]]:
-    """The sequences of pairs stored as two: one for each distinct text, numbered in order of first occurrence.
+class PairedTexts(NamedTuple):
+    """The sequences of a split's pairs where they are stored as two: one for each distinct text.
 
-    Returns:
-        the sequences of each example, int64 ``[examples, 2]``; bool ``[examples, 2]``, True at a text's first
-        occurrence.
+    Attributes:
+        sequences: of each example, int64 ``[examples, 2]``, numbered in order of first occurrence.
+        is_first: bool ``[examples, 2]``, True at a text's first occurrence.
     """
+
+    sequences: IntArray
+    is_first: NDArray[np.bool_]
+
+
+def paired(examples: Examples, columns: Columns) -> PairedTexts:
+    """Number the distinct texts of a split's pairs."""
     digests = b"".join(
         hashlib.blake2b(text.encode(), digest_size=16).digest()
         for block in examples.batches()
@@ -64,7 +72,7 @@ def paired(examples: Examples, columns: Columns) -> tuple[IntArray, NDArray[np.b
     first = first_of(digests)
     is_first = first == np.arange(len(first))
     numbers = np.cumsum(is_first) - 1
-    return numbers[first].reshape(-1, 2), is_first.reshape(-1, 2)
+    return PairedTexts(numbers[first].reshape(-1, 2), is_first.reshape(-1, 2))
 
 
 def first_occurrences(block: pa.RecordBatch, columns: Columns, is_first: NDArray[np.bool_]) -> list[str]:

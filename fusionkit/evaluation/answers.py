@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError
 from fusionkit.evaluation.counts import NUMBER, SPANS, class_counts, confusions, kind_of
@@ -20,7 +19,7 @@ from fusionkit.plural import counted
 from fusionkit.printable import plain_text
 from fusionkit.ragged import IntArray
 from fusionkit.tasks import TASKS, Task
-from fusionkit.tasks.label_column import LabelColumn
+from fusionkit.tasks.label_column import Gold, LabelColumn
 
 SHOWN = 4  # unknown labels in a message
 IDS = ("id", "idx", "guid")
@@ -53,14 +52,12 @@ class LabelledExamples:
         column = next((name for name in IDS if name in self.frame.columns), None)
         return [str(one) for one in (range(len(self.frame)) if column is None else self.frame[column])]
 
-    def gold_of(self, run: TrainedRun, column: str) -> tuple[list[Any], NDArray[np.bool_], list[str]]:
-        """The labels in a column as a run's task reads them, which examples have one, bool ``[examples]``, and notes;
+    def gold_of(self, run: TrainedRun, column: str) -> Gold:
+        """The labels in a column as a run's task reads them, and which examples have one, bool ``[examples]``;
         errors as for reading labels.
         """
-        notes = list[str]()
-        told = LabelColumn(self.frame, self.split, column, self.roles.get("tokens"), None, notes)
-        gold, present = TASKS[run.spec.task].read(told)
-        return gold, present, notes
+        told = LabelColumn(self.frame, self.split, column, self.roles.get("tokens"), None, [])
+        return TASKS[run.spec.task].read(told)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusionkit.evaluation.span_errors import verdicts
+from fusionkit.evaluation.span_errors import Span, verdicts
 from fusionkit.tags import are_span_tags, spans_of
 from fusionkit.tasks import Task
 
@@ -104,9 +104,12 @@ def confusions(kind: str, gold: Sequence[Any], predicted: Sequence[Any]) -> Coun
             pairs.update(zip(one, other, strict=True))
         else:
             for found in verdicts(one, other):
-                sides = (span[0] if span else NOTHING for span in (found.gold, found.predicted))
-                pairs[next(sides), next(sides)] += 1
+                pairs[_type_of(found.gold), _type_of(found.predicted)] += 1
     return pairs
+
+
+def _type_of(span: Span | None) -> str:
+    return NOTHING if span is None else span[0]
 
 
 def most_frequent(pairs: Counter[tuple[str, str]], most: int) -> tuple[list[str], Counter[tuple[str, str]]]:

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.evaluation.answers import HeadAnswers, LabelledExamples, RunEvaluation
 from fusionkit.evaluation.of_tasks import Offer, chosen, column_of, key_of, served
-from fusionkit.evaluation.over_source import input_columns, live_answers, source_examples, told
+from fusionkit.evaluation.over_source import input_columns, live_answers, scored_form, source_examples
 from fusionkit.evaluation.over_store import stored_answers, stored_examples
 from fusionkit.exported import open_heads
 from fusionkit.fit.model.checkpoint import TrainedRun
@@ -29,8 +28,8 @@ from fusionkit.predict import predictor_of
 from fusionkit.ragged import IntArray
 from fusionkit.sources import SPLITS, Source, open_source
 from fusionkit.store import Store, is_store, open_store
+from fusionkit.tasks.label_column import Gold
 
-Gold = tuple[list[Any], NDArray[np.bool_]]
 # A head, the labels of all examples, and the numbers of those to answer → answers, and probabilities if there are any.
 Answers = Callable[[TrainedRun, list[Any], IntArray], tuple[list[Any], list[float | None] | None]]
 
@@ -98,13 +97,13 @@ def _over_source(
     split: str | None,
     labels: Mapping[str, str] | str | None,
     inputs: Mapping[str, str | None],
-    told_tasks: bool,
+    tasks_named: bool,
     how: Mapping[str, Any],
 ) -> list[RunEvaluation]:
     split = _split(list(source.splits), split, str(place))
     named = _named(_heads(trained), labels)
     offer = Offer(place, source.splits[split].column_names)
-    served_runs = [each for run in trained if (each := served(run, offer, named, told_tasks)) is not None]
+    served_runs = [each for run in trained if (each := served(run, offer, named, tasks_named)) is not None]
     _refuse_unlabelled(_heads(served_runs or trained), named, source.name, offer)
     predictor = predictor_of(served_runs, **how)
     heads = list(predictor.runs.values())
@@ -117,7 +116,7 @@ def _over_source(
         notes.append(f"{cut} of {counted(len(examples.frame), 'text')} cut to {predictor.max_length} sub-tokens")
 
     def answers_of(run: TrainedRun, gold: list[Any], numbers: IntArray) -> tuple[list[Any], list[float | None] | None]:
-        found = [told(by_head[run.digest, key_of(run)][number]) for number in numbers]
+        found = [scored_form(by_head[run.digest, key_of(run)][number]) for number in numbers]
         likely = [chance for _, chance in found]
         return [answer for answer, _ in found], None if all(chance is None for chance in likely) else likely
 
@@ -129,7 +128,7 @@ def _over_stores(
     places: Sequence[Place],
     split: str | None,
     labels: Mapping[str, str] | str | None,
-    told: bool,
+    tasks_named: bool,
     device: str,
     encoder: str | None,
 ) -> list[RunEvaluation]:
@@ -144,7 +143,7 @@ def _over_stores(
     stores = [open_store(place) for place in places]
     named, found = _named(_heads(trained), labels), dict[Path, RunEvaluation]()
     for store in stores:
-        one = _over_store(trained, store, split, named, told and len(stores) == 1, device_of(device), encoder)
+        one = _over_store(trained, store, split, named, tasks_named and len(stores) == 1, device_of(device), encoder)
         for each in one:
             before = found.get(each.run.folder)  # not by digest: a run and its export have the same one
             found[each.run.folder] = each if before is None else before.beside(each)
@@ -156,14 +155,14 @@ def _over_store(
     store: Store,
     split: str | None,
     named: Mapping[str, str],
-    told: bool,
+    tasks_named: bool,
     device: torch.device,
     encoder: str | None,
 ) -> list[RunEvaluation]:
     split = _split(list(store.splits), split, str(store.path))
     examples = stored_examples(store, split)
     offer = Offer(store.path, list(examples.frame.columns), store.digest)
-    runs = [each for run in trained if (each := served(run, offer, named, told)) is not None]
+    runs = [each for run in trained if (each := served(run, offer, named, tasks_named)) is not None]
     _refuse_unlabelled(_heads(runs or trained), named, store.name, offer)
 
     def answers_of(run: TrainedRun, gold: list[Any], numbers: IntArray) -> tuple[list[Any], None]:
@@ -191,14 +190,15 @@ def _evaluations(
             own.append(f"train of {examples.name} is what the head learned from: such scores flatter")
         for name, part in run.parts.items():
             column = column_of(part, named)
-            gold, present, _ = examples.gold_of(part, column)
+            gold, present = examples.gold_of(part, column)
             if present.any():
                 golds[name] = gold, present
             else:
                 own.append(f"no example has a label in {column!r}: {key_of(part)} is not scored")
         heads = {}
         # Tasks over stores of their own are scored separately; others together, on the examples with all labels.
-        for together in [[name] for name in golds] if run.apart else [list(golds)] if golds else []:
+        groups = [[name] for name in golds] if run.apart else [list(golds)]
+        for together in filter(None, groups):
             among = np.logical_and.reduce([golds[name][1] for name in together])
             numbers = np.flatnonzero(among)
             if not len(numbers):

@@ -65,16 +65,16 @@ def chosen(runs: Sequence[TrainedRun], tasks: Sequence[str]) -> list[TrainedRun]
     return found
 
 
-def served(run: TrainedRun, offer: Offer, named: Mapping[str, str], told: bool) -> TrainedRun | None:
+def served(run: TrainedRun, offer: Offer, named: Mapping[str, str], tasks_named: bool) -> TrainedRun | None:
     """The run with those of its tasks that a data set serves; None where it serves none.
 
     Args:
-        named: as for :func:`column_of`. told: whether the user has said which tasks the data set serves.
+        named: as for :func:`column_of`. tasks_named: whether the user has said which tasks the data set serves.
 
     Raises:
         UsageError: two tasks would read one column, and no rule says which of them is meant.
     """
-    if not run.apart or told:
+    if not run.apart or tasks_named:
         return run
     parts, name = run.parts, offer.place.name
     stem = name.partition(".")[0] if offer.digest is None else name.removesuffix(".store")

@@ -85,7 +85,7 @@ def _blocks(data: LabelledExamples) -> Iterator[list[Any]]:
                for role, column in zip(data.roles, columns, strict=True)]  # fmt: skip
 
 
-def told(answer: Answer) -> tuple[Any, float | None]:
+def scored_form(answer: Answer) -> tuple[Any, float | None]:
     """An answer in the form that is scored, and the probability of a label; None for other answers."""
     if isinstance(answer, Label):
         return answer.label, None if answer.probabilities is None else answer.probabilities[answer.label]

@@ -34,7 +34,6 @@ USE_OF = {
     "multi-label": "any number of labels for each text",
 }  # fmt: skip
 UNTOLD = ("store", "task", "label", "fusion", "head", "pool")  # fields of a spec that are elsewhere in the card
-PARAMETERS = {"fusion": "fusion_parameters", "head": "head_parameters", "encoder, frozen": "encoder_parameters"}
 USES = {
     "words": ('[["a", "room", "in", "Oslo"]]', "lists of words"),
     "pairs": ('["a first text"], ["a second text"]', "pairs of texts"),
@@ -120,13 +119,16 @@ def _body(config: Mapping[str, Any]) -> str:
     )
     pooled = f", pooled by {spec['pool']}" if spec["pool"] else ""
     options = [(name, "–" if value is None else str(value)) for name, value in spec.items() if name not in UNTOLD]
-    is_frozen = spec.get("method", "frozen") == "frozen"
-    counts = {part if is_frozen else part.split(",")[0]: config.get(name) for part, name in PARAMETERS.items()}
+    frozen = _method(config) == FROZEN
+    counts = {
+        "fusion": config.get("fusion_parameters"),
+        "head": config.get("head_parameters"),
+        "encoder, frozen" if frozen else "encoder": config.get("encoder_parameters"),
+    }
     parameters = [(part, f"{count:,}") for part, count in counts.items() if count is not None]
     layers = ", ".join(map(str, config["layers"]))
     read = f"layer {layers}" if len(config["layers"]) == 1 else f"layers {layers}"
     known = "\n- Answers with none but the labels above." if config["labels"] else ""
-    frozen = spec.get("method", FROZEN) == FROZEN
     added = "" if frozen else ", or than its method leaves room for in the encoder,"
     crf = "\n- A CRF decides for whole sequences: there are no probabilities." if spec["head"] == "crf" else ""
     return f"""\
@@ -187,10 +189,14 @@ On the train split, over rows of {config["rows"]}{pooled}.
 """
 
 
+def _method(config: Mapping[str, Any]) -> str:
+    return str(config["spec"].get("method", FROZEN))  # heads of earlier releases have none
+
+
 def _measured_over(config: Mapping[str, Any]) -> str:
     """The states that the scores are of."""
     spec, rounded = config["spec"], "live ones differ by the rounding of the store's dtype."
-    if spec.get("method", FROZEN) == FROZEN:
+    if _method(config) == FROZEN:
         return f"stored states; {rounded}"
     if spec.get("from_layer") is not None:
         return f"states that the trained layers computed from stored ones of layer {spec['from_layer']}; {rounded}"
@@ -199,7 +205,7 @@ def _measured_over(config: Mapping[str, Any]) -> str:
 
 def _encoder(config: Mapping[str, Any]) -> str:
     """Whether the encoder was trained, and where it is."""
-    method = escaped(config["spec"].get("method", FROZEN))
+    method = escaped(_method(config))
     if config["encoder_kind"] == "inside":
         trained = "which is frozen" if method == FROZEN else f"which was trained with the method {method}"
         return f"the\nencoder in the folder encoder, {trained}."

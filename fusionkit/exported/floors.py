@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fusionkit.errors import StoreError
 from fusionkit.fit.sweep.floors import SHARED
-from fusionkit.io.files import read_json
 from fusionkit.runs.folder import RunsFolder, is_floor
 
 
@@ -18,14 +16,11 @@ def floors_beside(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | N
     Args:
         folder: of the run; other runs are beside it. A damaged record among them is left out.
     """
-    found = {}
-    for path in RunsFolder(folder.parent).record_files():
-        try:
-            other = read_json(path)
-        except StoreError:
-            continue
-        if is_floor(other) and other.get("status") == "finished" and _draw(other) == _draw(record):
-            found[other["spec"]["fusion"]] = other["scores"]
+    found = {
+        other["spec"]["fusion"]: other["scores"]
+        for other in RunsFolder(folder.parent).readable_records()
+        if is_floor(other) and other.get("status") == "finished" and _draw(other) == _draw(record)
+    }
     return found or None
 
 

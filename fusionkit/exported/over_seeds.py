@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fusionkit.errors import StoreError
-from fusionkit.io.files import read_json
 from fusionkit.runs.errors_of_means import half_over_seeds
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.runs.summary import OF_A_SEED, SEEDS
@@ -29,11 +27,7 @@ def over_seeds(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | None
         ``low`` and ``high``.
     """
     found, seeds = list[dict[str, Any]](), list[tuple[int, int]]()
-    for path in RunsFolder(folder.parent).record_files():
-        try:
-            other = record if path.parent == folder else read_json(path)
-        except StoreError:
-            continue
+    for other in RunsFolder(folder.parent).readable_records():
         if other.get("status") == "finished" and _setting(other) == _setting(record):
             found.append(other["scores"])
             seeds.append((other["spec"]["data_seed"], other["spec"]["init_seed"]))

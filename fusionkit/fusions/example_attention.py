@@ -40,7 +40,9 @@ class Lines:
     def __init__(self, offsets: Tensor, heads: int, longest: int | None = None, rows: int | None = None) -> None:
         self.heads, self._offsets = heads, offsets
         self._on_host = longest is None and offsets.device.type == "cpu"
-        self._longest = (0 if self._on_host else int(offsets.diff().max())) if longest is None else longest
+        if longest is None and not self._on_host:
+            longest = int(offsets.diff().max())  # the host waits for the device
+        self._longest = longest or 0  # the host groups examples by their own lengths
         self._rows = int(offsets[-1]) if rows is None else rows
         self._layouts: dict[int, Layout] = {}
 
@@ -111,7 +113,7 @@ class Layout:
         places: int64 ``[places]``, the row at each place, group by group, line by line. own: int64 ``[rows]``, the
             place of each row. kept: bool ``[places, 1]``, False for padding. hidden: for each group
             ``[lines, 1, longest]``, the mask that is added to scores: −∞ for padding.
-            real: bool ``[rows, 1]``, whether a row belongs to an example; None if all do.
+        real: bool ``[rows, 1]``, whether a row belongs to an example; None if all do.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class Sigmoid(nn.Module):
 
     def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:
         """The probabilities of all classes, ``[n, classes]``; the caller compares them with the threshold."""
-        return scores.sigmoid()
+        return self.probabilities(scores)
 
 
 def sigmoid_classifier(width: int, classes: int, dropout: float) -> Sigmoid:

@@ -46,10 +46,8 @@ def write_pieces(
 ) -> None:
     """Write a file so that at any moment it is absent, old or complete, also after a power cut.
 
-    Locally, each piece is requested only when the one before it is written.
-
-    An object on remote storage has this property anyway: it appears when its last byte is there. If the path is a link,
-    its target is replaced.
+    An object on remote storage has this property anyway: it appears when its last byte is there. Locally, each piece is
+    requested only when the one before it is written. If the path is a link, its target is replaced.
 
     Args:
         write: writes a new local file and syncs it.

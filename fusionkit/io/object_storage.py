@@ -85,7 +85,8 @@ def limits() -> Limits:
 def _given(name: str, default: float, kind: Callable[[str], float], expected: str) -> float:
     text = os.environ.get(name) or str(default)
     with contextlib.suppress(ValueError):
-        if 0 < (value := kind(text)) < float("inf"):
+        value = kind(text)
+        if 0 < value < float("inf"):
             return value
     raise UsageError(f"{name} is wrong", expected=expected, received=text)
 

@@ -89,17 +89,19 @@ class Logs:
                 logger.close()
 
     def _log(self, kind: str, entry: Entry) -> bool:
-        if (known := (kind, entry.digest, entry.stamp)) in self._seen:
+        known = kind, entry.digest, entry.stamp
+        if known in self._seen:
             return False
         folder = self._runs / LOGS
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder / f".{kind}"):
             if kind not in self._open:
                 self._open[kind] = importlib.import_module(KINDS[kind][0]).open_logger(folder / kind, self._runs)
-            if new := not self._open[kind].has(entry):
+            is_new = not self._open[kind].has(entry)
+            if is_new:
                 self._open[kind].log(entry)
         self._seen.add(known)
-        return new
+        return is_new
 
 
 def check_logs(kinds: Iterable[str]) -> None:

@@ -27,11 +27,16 @@ KEPT_BYTES, LARGEST_BYTES = 256 << 20, 32 << 20  # of free memory at the heap's 
 
 def resident() -> int:
     """Bytes that this process holds; if the system does not report it, the most that it ever held."""
-    try:
-        lines = STATUS.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+    return _status("RssAnon")
+
+
+def _status(name: str) -> int:
+    """A field of the kernel's status of this process, in bytes; without such a field, the most that it ever held."""
+    with suppress(OSError):
+        for line in STATUS.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class PeakMemory:
@@ -52,11 +57,7 @@ class PeakMemory:
         """The peak in bytes."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device)
-        with suppress(OSError):
-            for line in STATUS.read_text(encoding="ascii", errors="replace").splitlines():
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return _status("VmHWM")
 
 
 def keep_freed_memory() -> None:

@@ -24,6 +24,7 @@ from fusionkit.dataset.stores import Stores, source_of
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.errors import FusionkitError
+from fusionkit.evaluation.counts import CLASS, kind_of
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.checkpoint import TrainedRun, open_run
 from fusionkit.fit.train.decisions import predict_parts
@@ -39,7 +40,6 @@ from fusionkit.runs.task_rows import MEAN
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of
-from fusionkit.tags import are_span_tags
 
 MOST = 40  # runs whose predictions are shown
 NO_LABEL = "none"  # shown for an example without a label, where examples can have several
@@ -112,17 +112,6 @@ class AllPredictions:
         self.left_out += [f"{what} ({counted(len(digests), 'run')})" for what, digests in gone.items()]
         return found
 
-    def best(self, predictions: Iterable[RunPredictions]) -> list[RunPredictions]:
-        """The run with the best validation score for each task and column, the first of equals."""
-        found: dict[tuple[str, str], RunPredictions] = {}
-        for run in predictions:
-            rival = found.setdefault((run.task, run.column), run)
-            # Larger is better: runs that are scored by perplexity are not shown.
-            ours, theirs = (float(one.scored["validation_score"]) for one in (run, rival))
-            if ours > theirs:
-                found[run.task, run.column] = run
-        return list(found.values())
-
     def _wanted(self) -> list[dict[str, Any]]:
         """The rows of the runs to show: the best by validation of each task and method."""
         runs = self.study.whole
@@ -144,6 +133,18 @@ class AllPredictions:
             self.left_out.append(f"the look inside has {MOST} runs of {len(turns)} tasks and methods")
         kept = [(run["digest"], run["task_name"]) for run in turns[:MOST]]
         return [run for run in found if (run["digest"], run["task_name"]) in kept]
+
+
+def best_of_each(predictions: Iterable[RunPredictions]) -> list[RunPredictions]:
+    """The run with the best validation score for each task and column, the first of equals."""
+    found: dict[tuple[str, str], RunPredictions] = {}
+    for run in predictions:
+        rival = found.setdefault((run.task, run.column), run)
+        # Larger is better: runs that are scored by perplexity are not shown.
+        ours, theirs = (float(one.scored["validation_score"]) for one in (run, rival))
+        if ours > theirs:
+            found[run.task, run.column] = run
+    return list(found.values())
 
 
 def predictions_of(
@@ -182,14 +183,23 @@ def predictions_of(
         if part_data.task.several:
             gold, predicted = ([" + ".join(labels) or NO_LABEL for labels in side] for side in (gold, predicted))
         tokens, whole, has_row = _texts_of(examples, texts)
-        kind = "number" if part_data.task.numeric else "class"
-        if whole is None:
-            kind = "spans" if are_span_tags(part_data.labels) else "tags"
         found[part] = RunPredictions(
-            digest, task, method, part_data.label, scored, kind, name, run.layers, gold, predicted,
-            tokens, whole, row_weights(run.whole.parts[part], examples, positions),
-            examples.read_offsets[:: examples.sides], has_row,
-        )  # fmt: skip
+            digest=digest,
+            task=task,
+            method=method,
+            column=part_data.label,
+            scored=scored,
+            kind=CLASS if part_data.task.several else kind_of(part_data.task, part_data.labels),
+            split=name,
+            layers=run.layers,
+            gold=gold,
+            predicted=predicted,
+            tokens=tokens,
+            whole=whole,
+            weights=row_weights(run.whole.parts[part], examples, positions),
+            offsets=examples.read_offsets[:: examples.sides],
+            has_row=has_row,
+        )
     return found
 
 

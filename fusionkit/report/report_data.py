@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from fusionkit.runs.choice import Chosen, choose
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests, is_floor
 from fusionkit.runs.frames import answers_of
+from fusionkit.runs.note_texts import value_text
 from fusionkit.runs.summary import AXES, OF_A_SEED, OF_FLOORS
 from fusionkit.specs import is_plain
 from fusionkit.store import Store, open_store
@@ -104,8 +105,8 @@ class ReportData:
             return self.floors
         data = [name for name in OF_FLOORS if name not in ("fusion", "sides")]
         cells = self.chosen[[*data, *CELL[:2]]].drop_duplicates()
-        # As texts, so that a merge treats None and NaN as equal.
-        keyed = [each.assign(**{name: each[name].map(_text) for name in data}) for each in (self.floors, cells)]
+        as_text = partial(value_text, missing="")  # a merge would not treat None and NaN as equal
+        keyed = [each.assign(**{name: each[name].map(as_text) for name in data}) for each in (self.floors, cells)]
         return keyed[0].merge(keyed[1], on=data)
 
     @cached_property
@@ -159,10 +160,6 @@ class ReportData:
             return None
         found = store.manifest["splits"]["train"]
         return int(found["rows"] if spec["task"] == "mlm" else found["examples"])
-
-
-def _text(value: object) -> str:
-    return "" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)  # type: ignore[call-overload]
 
 
 def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> ReportData:

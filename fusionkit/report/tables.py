@@ -22,7 +22,8 @@ from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.runs.comparison.ties import TIED, with_ties
 from fusionkit.runs.floors import MAJORITY, MARK
 from fusionkit.runs.shown_split import SCORED_ON, VALIDATION
-from fusionkit.runs.summary import OVER, error_notes, scores_of, summarise
+from fusionkit.runs.summary import OVER, scores_of, summarise
+from fusionkit.runs.summary_notes import error_notes
 
 TESTED = {
     "seeds": "a permutation test over these pairs",
@@ -77,7 +78,8 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
     table, beaten = beside_floors(table, floor_scores(study))
     if (table[SCORED_ON] == VALIDATION).any():
         notes.append("Scores on validation are of the examples that chose the epoch: they flatter.")
-    return mark_best(table), notes + beaten
+    # Without a test of the best against any other, none of them is marked.
+    return table.assign(is_best=table[TIED].fillna(False).astype(bool)), notes + beaten
 
 
 def floor_scores(study: ReportData) -> dict[tuple[str, str, str], NDArray[np.float64]]:
@@ -104,13 +106,6 @@ def beside_floors(
         "`fusionkit results --metric matthews` or `--metric macro_f1` can."
     )
     return table.assign(is_beaten=beaten), [note] if any(beaten) else []
-
-
-def mark_best(table: pd.DataFrame) -> pd.DataFrame:
-    """Add ``is_best``: whether a row has the best mean of its task and size of draw, or ties with it by a test. It is
-    False for all where the best one cannot be tested against any other.
-    """
-    return table.assign(is_best=table[TIED].fillna(False).astype(bool))
 
 
 def matrix_tables(study: ReportData, table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -11,21 +11,21 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better, is_clearly_better
-from fusionkit.plural import counted
 from fusionkit.runs.errors_of_means import are_means
 from fusionkit.runs.floors import are_floors
+from fusionkit.runs.note_texts import first_names, option_text
 from fusionkit.runs.probing import plain_runs
 from fusionkit.runs.summary import AXES, DIGESTS, OF_A_SEED, SEEDS, TUNED
 
 ORDERED = ("lr", "encoder_lr", "epochs")  # tuned numbers: a chosen one can be at the edge of its grid
-SHOWN = 8  # names in a note
 LISTED = 20  # runs in a message
 UNTOLD = (*DIGESTS, "task", "encoder", "rows")  # columns that are not part of a group's name in notes
 TASK = ("data", "task", "label", "metric")  # runs that differ in these have scores of different things
@@ -81,20 +81,23 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
     for _, group in narrow.reset_index(drop=True).groupby(places, sort=True):
         best = _best(group, columns)
         kept += best.index.tolist()
-        if not len(best) or best["status"].iloc[0] != "finished":
+        if best["status"].iloc[0] != "finished":
             continue
-        values = ((name, best[name].iloc[0]) for name in names)
-        group_name = " ".join(dict.fromkeys(_named(*each) for each in values if not pd.isna(each[1])))
+        values = {name: best[name].iloc[0] for name in names}
+        told = (_named(name, value) for name, value in values.items() if not pd.isna(value))
+        group_name = " ".join(dict.fromkeys(told))
         for edge in _edges(group, best, columns):
             edges.setdefault(edge, []).append(group_name)
         if len(_seeds(best)) < len(_seeds(group)):
             missing.append(group_name)
-    tried = [f"{name} of {', '.join(map(_text, _values(frame[name])))}" for name in columns]
+    tried = [f"{name} of {', '.join(option_text(name, value) for value in _values(frame[name]))}" for name in columns]
     notes = [f"chosen by validation: {'; '.join(tried)}"]
-    notes += [f"{edge}: {_listed(named)}" for edge, named in edges.items()]
+    notes += [f"{edge}: {first_names(named)}" for edge, named in edges.items()]
     if missing:
-        told = _listed(missing)
-        notes.append(f"no setting has finished with every seed: {told}; of those with the most seeds the best counts")
+        lacking = first_names(missing)
+        notes.append(
+            f"no setting has finished with every seed: {lacking}; of those with the most seeds the best counts"
+        )
     chosen = frame.iloc[kept]
     if len(frame) < len(whole):
         chosen = whole[whole["digest"].isin(chosen["digest"])]
@@ -159,12 +162,14 @@ def listed_runs(frame: pd.DataFrame) -> str:
     for _, group in good.groupby([*TASK], sort=False, dropna=False):
         rising = not is_better(str(group["metric"].iloc[0]), 1.0, 0.0)
         for row in group.sort_values("validation_score", ascending=rising, kind="stable").to_dict(orient="records"):
-            texts = [_text(None if pd.isna(row[name]) else row[name]) for name in names]
+            texts = [option_text(name, row[name]) for name in names]
             lines.append([row["digest"], *texts, str(row["metric"]), f"{row['validation_score']:.4f}"])
     shown = lines[: LISTED + 1]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     found = ["  " + "  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in shown]
-    return "\n".join([*found, *([f"  … and {len(lines) - len(shown)} more"] if len(lines) > len(shown) else [])])
+    if len(lines) > len(shown):
+        found.append(f"  … and {len(lines) - len(shown)} more")
+    return "\n".join(found)
 
 
 def _following(frame: pd.DataFrame) -> pd.Series[bool]:
@@ -173,25 +178,44 @@ def _following(frame: pd.DataFrame) -> pd.Series[bool]:
     return ~means & frame["digest"].isin(frame.loc[means, "digest"])
 
 
+class _Setting(NamedTuple):
+    """A setting's part in the choice of a group.
+
+    Attributes:
+        finished: places of its finished runs in the group. seeds: the number of their seeds. complete: whether no run
+            of the setting failed or was stopped. mean: of the known validation scores; NaN if none is known.
+    """
+
+    finished: NDArray[np.int64]
+    seeds: int
+    complete: bool
+    mean: float
+
+    def beats(self, other: _Setting, metric: str) -> bool:
+        ours, theirs = (self.seeds, self.complete), (other.seeds, other.complete)
+        if ours != theirs:
+            return ours > theirs
+        return math.isnan(other.mean) or is_clearly_better(metric, self.mean, other.mean)
+
+
 def _best(group: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """The finished rows of the chosen setting; all rows of a group without a finished run."""
     # Settings are numbered in the order of their values, so that a tie does not depend on which run ended first.
     setting = group.groupby(list(columns), sort=True, dropna=False).ngroup().to_numpy()
     finished, scores = (group["status"] == "finished").to_numpy(), group["validation_score"].to_numpy(dtype=np.float64)
     seeds = list(group[[*SEEDS]].itertuples(index=False, name=None))
-    best, rank, best_mean = None, (0, False), np.nan
+    best: _Setting | None = None
     for number in range(int(setting.max(initial=-1)) + 1):
-        of_setting = np.flatnonzero(setting == number)
-        good = of_setting[finished[of_setting]]
+        runs = np.flatnonzero(setting == number)
+        good = runs[finished[runs]]
         if not len(good):
             continue
-        own, known = (len({seeds[at] for at in good}), len(good) == len(of_setting)), scores[good]
-        known = known[~np.isnan(known)]
+        known = scores[good][~np.isnan(scores[good])]
         mean = math.fsum(known) / len(known) if len(known) else np.nan  # whatever the order in which the runs ended
-        better = np.isnan(best_mean) or is_clearly_better(str(group["metric"].iloc[good[0]]), mean, best_mean)
-        if best is None or own > rank or (own == rank and better):
-            best, rank, best_mean = good, own, mean
-    return group if best is None else group.iloc[best]
+        found = _Setting(good, len({seeds[place] for place in good}), len(good) == len(runs), mean)
+        if best is None or found.beats(best, str(group["metric"].iloc[good[0]])):
+            best = found
+    return group if best is None else group.iloc[best.finished]
 
 
 def _seeds(runs: pd.DataFrame) -> set[tuple[int, int]]:
@@ -201,7 +225,7 @@ def _seeds(runs: pd.DataFrame) -> set[tuple[int, int]]:
 def _edges(group: pd.DataFrame, best: pd.DataFrame, columns: Sequence[str]) -> Iterator[str]:
     """A message for each tuned number whose chosen value is the least or the largest that was tried."""
     for name in (name for name in columns if name in ORDERED):
-        tried, value = sorted(group[name].unique()), best[name].iloc[0]
+        tried, value = _values(group[name]), best[name].iloc[0]
         if len(tried) > 1 and value in (tried[0], tried[-1]):
             edge, way = ("least", "smaller") if value == tried[0] else ("largest", "larger")
             yield f"{name} {value:g} is the {edge} that was tried, try {way} ones"
@@ -229,14 +253,4 @@ def _values(column: pd.Series[Any]) -> list[Any]:
 
 def _named(name: str, value: Any) -> str:
     """A value as a part of a group's name; a number alone would not say what it is."""
-    return value if isinstance(value, str) else f"{name}={_text(value)}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first names, and the number of the others."""
-    more = f" and {counted(len(names) - SHOWN, 'other')}" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
-
-
-def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else "all" if value is None else str(value)
+    return value if isinstance(value, str) else f"{name}={option_text(name, value)}"

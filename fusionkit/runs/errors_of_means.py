@@ -78,6 +78,7 @@ def error_of_mean(seeds: SeedError, runs: pd.DataFrame, answers: ExampleScores |
     if not known or len(known) < len(runs):
         return without_examples(seeds)
     keys = runs[["data_seed", "init_seed"]].itertuples(index=False, name=None)
+    # Of each test set (the data and its examples) the values of runs by their seeds.
     by_set: dict[tuple[str, str], dict[tuple[int, ...], list[Floats]]] = {}
     for run, each, key in zip(scored, known, keys, strict=True):
         by_set.setdefault((run.evaluated, each.examples), {}).setdefault(key, []).append(each.values)
@@ -95,4 +96,4 @@ def half_over_seeds(scores: Floats, draws: Sequence[int], inits: Sequence[int]) 
 
 def without_examples(seeds: SeedError) -> TwoWay:
     """The errors over seeds alone, for runs whose answers are not known."""
-    return TwoWay(seeds.error, np.nan, np.nan, np.nan, seeds, 0)
+    return TwoWay(seeds.error, of_examples=np.nan, of_both=np.nan, freedom=np.nan, seeds=seeds, test_examples=0)

@@ -11,7 +11,7 @@ import numpy as np
 from fusionkit.errors import StoreError
 from fusionkit.statistics.examples import SCORES, Score, pseudo_values
 from fusionkit.statistics.intervals import Floats
-from fusionkit.statistics.kept_answers import KeptAnswers, RunAnswers
+from fusionkit.statistics.kept_answers import KeptAnswers, RunAnswers, ScoreTerm
 
 Read = Callable[[str], Mapping[str, RunAnswers]]  # digest of a run → its answers, by the name of the test data
 HELD = 8192  # runs whose values are kept in memory: 28 KB each on CoNLL-2003
@@ -56,29 +56,16 @@ class ExampleScores:
         """A score as a function of sums of counts, and the counts of runs on one test split, ``[runs, E, k]``; None
         where a run lacks answers or its answers have no counts for the metric. Errors are those of :meth:`of`.
         """
-        terms = [self._terms(run) for run in runs]
-        if not all(terms):
-            return None
-        classes = [_classes([run[k][0] for run in terms]) for k in range(len(terms[0]))]
-        found, widths = [], list[int]()
-        for run in terms:
-            parts = [part.counts(metric, names) for (part, metric), names in zip(run, classes, strict=True)]
-            if any(part is None for part in parts):
-                return None
-            whole = [part for part in parts if part is not None]
-            widths = [part.shape[1] for part in whole]
-            found.append(np.concatenate(whole, axis=1))
-        return _mean_of([metric for _, metric in terms[0]], widths), np.stack(found)
+        return _counts([self._terms(run) for run in runs])
 
     def _read_values(self, run: ScoredRun) -> OnTest | None:
         terms = self._terms(run)
-        counted = self.counts([run])
-        if not terms or counted is None:
+        if (found := _counts([terms])) is None:
             return None
-        score, counts = counted
-        return OnTest("+".join(part.examples for part, _ in terms), pseudo_values(score, counts[0]))
+        score, counts = found
+        return OnTest("+".join(term.answers.examples for term in terms), pseudo_values(score, counts[0]))
 
-    def _terms(self, run: ScoredRun) -> list[tuple[KeptAnswers, str]]:
+    def _terms(self, run: ScoredRun) -> list[ScoreTerm]:
         answers = self._read(run.digest).get(run.evaluated)
         if answers is None or not np.isfinite(run.score) or run.metric not in answers.scores():
             return []
@@ -90,6 +77,23 @@ class ExampleScores:
                 remedy="remove its answers.safetensors; `fusionkit evaluate RUN STORE --keep` makes it anew",
             )
         return answers.terms(run.metric)
+
+
+def _counts(terms: Sequence[Sequence[ScoreTerm]]) -> tuple[Score, Floats] | None:
+    """:meth:`ExampleScores.counts` from the terms of each run's score."""
+    if not all(terms):
+        return None
+    # Runs may have learned different classes: only over all of them together do their counts have the same columns.
+    classes = [_classes([term.answers for term in alike]) for alike in zip(*terms, strict=True)]
+    widths, found = list[int](), list[Floats]()
+    for run in terms:
+        counts = [term.answers.counts(term.metric, names) for term, names in zip(run, classes, strict=True)]
+        parts = [part for part in counts if part is not None]
+        if len(parts) < len(counts):
+            return None
+        widths = [part.shape[1] for part in parts]
+        found.append(np.concatenate(parts, axis=1))
+    return _mean_of([term.metric for term in terms[0]], widths), np.stack(found)
 
 
 def _classes(parts: Sequence[KeptAnswers]) -> list[str]:

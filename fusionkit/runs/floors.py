@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fusionkit.metrics import is_clearly_better, is_share, metric_name
+from fusionkit.metrics import is_clearly_better, metric_name, times_of
 from fusionkit.names import FLOORS
-from fusionkit.plural import counted
+from fusionkit.runs.note_texts import first_names, value_text
 from fusionkit.runs.shown_split import SCORED_ON
 
 MAJORITY = FLOORS[0]
@@ -19,7 +19,6 @@ FLOORED = (FLOOR, BEATS)
 MARK = "†"  # marks a score that is not above the majority's
 NAMING = ("fusion", "method_name")  # the columns that may name floors: in a table of runs, in a report
 CLASSES_TOLD = ("accuracy", "micro_f1")  # scores that the most frequent class alone may reach
-MOST = 8  # groups that a note names
 
 
 def are_floors(frame: pd.DataFrame) -> pd.Series[bool]:
@@ -70,17 +69,14 @@ def _key(row: dict[Any, Any], names: Sequence[str]) -> tuple[str, ...]:
 def _notes(beaten: pd.DataFrame, telling: Sequence[str]) -> list[str]:
     notes = []
     for metric, rows in beaten.groupby("metric", sort=False):
-        named = rows[[*telling]].itertuples(index=False, name=None)
-        names = [
-            " ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in values if not pd.isna(x)) for values in named
-        ]
-        more = f" and {counted(len(names) - MOST, 'other')}" if len(names) > MOST else ""
-        score = ", ".join(f"{(100 if is_share(metric) else 1) * each:.1f}" for each in rows[FLOOR].unique())
+        groups = rows[[*telling]].itertuples(index=False, name=None)
+        names = first_names([" ".join(value_text(x) for x in values if not pd.isna(x)) for values in groups])
+        score = ", ".join(f"{times_of(metric) * each:.1f}" for each in rows[FLOOR].unique())
         look = (
             f"{metric_name(str(metric))} cannot tell these heads from the most frequent class; "
             "--metric matthews and --metric macro_f1 show whether they learned anything"
             if metric in CLASSES_TOLD
             else "by this score they learned nothing"
         )
-        notes.append(f"{MARK} not above the majority ({score}): {', '.join(names[:MOST])}{more}; {look}")
+        notes.append(f"{MARK} not above the majority ({score}): {names}; {look}")
     return notes

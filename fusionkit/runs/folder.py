@@ -16,12 +16,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusionkit.errors import StoreError, UsageError, unknown_name
-from fusionkit.io.files import disk_errors, parse_json, write_durably, write_fields
+from fusionkit.io.files import disk_errors, parse_json, read_json, write_durably, write_fields
 from fusionkit.metrics import split_score
 from fusionkit.names import FLOORS
 from fusionkit.options.entry import options_of
@@ -54,8 +54,6 @@ FLAT = (
     "trained_parameters", "evaluated", "scored_on", "init_data", "sides", *COSTS, "parameters_per_task",
     "total_parameters", "encoder_multiple",
 )  # fmt: skip
-
-
 CODE = ("code_length", "uniform_length")  # in bits, for a run that codes a block of an online code
 
 
@@ -123,14 +121,11 @@ class RunsFolder:
         folder = self.path / spec.digest
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            if weights:
-                content = save({k: v.contiguous() for k, v in weights.items()})
-                write_durably(folder / WEIGHTS, content)
-                record = {**record, "weights_sha256": hashlib.sha256(content).hexdigest()}
-            if delta:
-                content = save({k: v.contiguous() for k, v in delta.items()})
-                write_durably(folder / DELTA, content)
-                record = {**record, "delta_sha256": hashlib.sha256(content).hexdigest()}
+            for file, tensors, digest in ((WEIGHTS, weights, "weights_sha256"), (DELTA, delta, "delta_sha256")):
+                if tensors:
+                    content = save({k: v.contiguous() for k, v in tensors.items()})
+                    write_durably(folder / file, content)
+                    record = {**record, digest: hashlib.sha256(content).hexdigest()}
             if answers:
                 write_durably(folder / ANSWERS, to_bytes(_named(answers, record)))
             write_fields(folder / RECORD, record)
@@ -201,6 +196,15 @@ class RunsFolder:
             # An earlier release wrote a rate of 1 and not 1.0, so its folder has another name than the run has today.
             found.setdefault(spec.digest, {**record, "spec": spec.to_dict()})
         return list(found.values())
+
+    def readable_records(self) -> Iterator[dict[str, Any]]:
+        """The records as their files have them, in any order; damaged ones are left out."""
+        for path in self.record_files():
+            try:
+                record = read_json(path)
+            except StoreError:
+                continue
+            yield record
 
     def frame(self, metric: str | None = None, each_test: bool = False) -> pd.DataFrame:
         """:meth:`rows` as a table."""

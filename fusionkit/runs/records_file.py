@@ -25,7 +25,7 @@ TAKEN_FROM = "taken_from"  # field of a run.json: the file of records it was tak
 CLASSES = ("labels", "default")
 # Ids and classes belong to the data set; weights and code are kept elsewhere.
 LEFT_OUT = ("digest", "draw", "encoding", *CLASSES, "sources", "weights_sha256", TAKEN_FROM)
-WHOLE_NUMBERS = ("spec", "score", "validation_score", "scores", "tests", "threshold")  # all their digits are kept
+UNROUNDED = ("spec", "score", "validation_score", "scores", "tests", "threshold")  # their numbers keep all digits
 COLUMNS = ("epoch", "loss", "validation_score")  # of a curve
 DEFAULTS = {each.name: each.default for each in fields(RunSpec) if each.default is not MISSING}
 DIGITS = 6
@@ -99,7 +99,7 @@ def record_line(record: Mapping[str, Any]) -> str:
         told["others"] = {name: {k: v for k, v in each.items() if k not in CLASSES} for name, each in others.items()}
     if parts := told.get("parts"):
         told["parts"] = [{k: v for k, v in each.items() if k not in LEFT_OUT} for each in parts]
-    rounded = {name: value if name in WHOLE_NUMBERS else _rounded(value) for name, value in told.items()}
+    rounded = {name: value if name in UNROUNDED else _rounded(value) for name, value in told.items()}
     kept = {name: value for name, value in rounded.items() if name == "score" or value not in (None, {}, [])}
     chosen = {k: v for k, v in spec.to_dict().items() if k not in DEFAULTS or v != DEFAULTS[k]}
     return _json({**first, "spec": chosen, **kept, "curve": _rounded(_columns(record.get("curve") or []))})

@@ -7,20 +7,22 @@ over it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.metrics import is_share, stored_unit
+from fusionkit.metrics import stored_unit
 from fusionkit.options.entry import options_of
-from fusionkit.runs.errors_of_means import BOTH, chosen_over, error_of_mean, without_examples
 from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
+from fusionkit.runs.errors_of_means import chosen_over, error_of_mean, without_examples
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors, with_majority, without_options
-from fusionkit.runs.shown_split import SCORED_ON, TEST, VALIDATION, with_failed
+from fusionkit.runs.note_texts import option_text, value_text
+from fusionkit.runs.shown_split import SCORED_ON, TEST, with_failed
+from fusionkit.runs.summary_notes import error_notes, split_notes
 from fusionkit.specs import RunSpec
 from fusionkit.statistics import INTERVALS
 from fusionkit.statistics.seeds import seed_error
@@ -53,16 +55,10 @@ COLUMNS = (
     "seconds_alone",
 )  # fmt: skip
 OVER = "over"  # key of a summary's attrs: what its intervals are over
-GENERALISES_TO = {
-    "seeds": "other seeds, on these test examples",
-    "examples": "other test examples, for these runs",
-    "both": "other seeds and other test examples",
-}
 READ = (  # columns that are read of each group
     "digest", "evaluated", "status", "fusion", "metric", "score", "validation_score", SCORED_ON, "fusion_parameters",
     "head_parameters", "trained_parameters", "seconds_alone",
 )  # fmt: skip
-FLATTERED = "scored on validation, which also chose the epoch: such a score flatters"
 
 
 def summarise(
@@ -118,7 +114,7 @@ def summarise(
     expected = [*(by or ()), SCORED_ON, *(["fusion"] if are_floors(frame).any() else [])]
     notes = _added_note([name for name in keys if name not in expected and _runs_differ(frame, by, name)] if by else [])
     notes += _average_notes(frame, keys, average) if average else []
-    notes += _split_notes(summary)
+    notes += split_notes(summary)
     summary, told = with_majority(summary, [*keys, *shown], FREE)
     notes += [*told, *error_notes(summary, over, average), *([lacking] if lacking else [])]
     summary.attrs |= {CHOSEN: shown, NOTES: notes, OVER: over}
@@ -145,8 +141,7 @@ def without_stopped(frame: pd.DataFrame) -> pd.DataFrame:
 def _value_of(values: pd.Series[Any]) -> object:
     """The value that all runs of a group share, or their several values joined to a text."""
     found = values.drop_duplicates().tolist()
-    texts = (f"{each:g}" if isinstance(each, float) else str(each) for each in found)
-    return found[0] if len(found) == 1 else ", ".join(texts)
+    return found[0] if len(found) == 1 else ", ".join(option_text(str(values.name), each) for each in found)
 
 
 def group_columns(
@@ -182,10 +177,7 @@ def group_columns(
     stores = frame.groupby([*LEGIBLE], dropna=False)[[*STORES]]
     if stores.nunique(dropna=False).to_numpy().max() <= 1:
         differ -= {*STORES}
-    if not frame.duplicated([name for name in [*AXES, *SEEDS] if name != "init_from"]).any():
-        differ -= {"init_from"}
-    if not frame.duplicated([name for name in [*AXES, *SEEDS] if name != "draw_ids"]).any():
-        differ -= {"draw_ids"}  # each data seed has its own draw, as usual
+    differ -= {name for name in OF_A_SEED if _is_of_a_seed(frame, name)}  # each data seed has its own draw, as usual
     if (frame["evaluated"] == frame["data"]).all():
         differ -= {"evaluated"}
     return _with_splits(frame, [name for name in AXES if name in differ or name in ("task", "label", "fusion")])
@@ -212,11 +204,16 @@ def _unlike(frame: pd.DataFrame, keys: Sequence[str], chosen: Sequence[str], ave
     options = [name for name in differ if name not in (*ORIGIN, *DIGESTS)]
     found += [name for name in options if varies(frame, [*told, *found], name)]
     for name in (name for name in DIGESTS if name in differ):
-        # Each seed may start from a run of its own: such a digest counts only where two runs differ in nothing else.
-        of_a_seed = name in OF_A_SEED and not frame.duplicated([each for each in (*AXES, *SEEDS) if each != name]).any()
-        if not of_a_seed and varies(frame, [*told, *found], name):
+        if not _is_of_a_seed(frame, name) and varies(frame, [*told, *found], name):
             found.append(name)
     return [name for name in AXES if name in found]
+
+
+def _is_of_a_seed(frame: pd.DataFrame, name: str) -> bool:
+    """Whether a digest belongs to the seed of a run: each seed may have a draw, or start from a run, of its own, and no
+    two runs differ in this digest alone.
+    """
+    return name in OF_A_SEED and not frame.duplicated([each for each in (*AXES, *SEEDS) if each != name]).any()
 
 
 def varies(frame: pd.DataFrame, within: list[str], name: str, dropna: bool = False) -> bool:
@@ -224,8 +221,7 @@ def varies(frame: pd.DataFrame, within: list[str], name: str, dropna: bool = Fal
     count.
     """
     groups = frame.groupby(list(dict.fromkeys(within)), sort=False, dropna=False)
-    counts = groups[name].nunique(dropna=dropna)
-    return bool(counts.max() > 1)
+    return bool(groups[name].nunique(dropna=dropna).max() > 1)
 
 
 def _runs_differ(frame: pd.DataFrame, by: Sequence[str], name: str) -> bool:
@@ -248,45 +244,6 @@ def _added_note(added: Sequence[str]) -> list[str]:
     ]
 
 
-def _split_notes(summary: pd.DataFrame) -> list[str]:
-    """The warning about groups whose epoch was chosen by the scores that are shown."""
-    flattered = summary[SCORED_ON].dropna() == VALIDATION
-    if not flattered.any():
-        return []
-    mixed = "some groups have no test score, and theirs do not compare with the others: they are "
-    return [("" if flattered.all() else mixed) + FLATTERED]
-
-
-def error_notes(summary: pd.DataFrame, over: str, average: Sequence[str] = ()) -> list[str]:
-    """A note on what the intervals account for, the number of test examples and both standard errors; for crossed draws
-    and init seeds also their standard deviations.
-    """
-    heads = summary[~are_floors(summary)] if "fusion" in summary else summary
-    shares = heads[heads["metric"].map(is_share).astype(bool)]  # without rows the mask would not be bool
-    these = ", and of these data sets alone" if {"data", "evaluated"} & {*average} else ""
-    notes = [f"intervals and tests generalise to {GENERALISES_TO[over]}{these}"] if summary["low"].notna().any() else []
-    if over == BOTH and (heads["se_seeds"].isna() & heads["se_examples"].notna()).any():
-        notes.append("tests of a group with one seed generalise to other test examples only")
-    if (sizes := heads["test_examples"].dropna()).size:
-        among = _range(sizes, "{:,.0f}")
-        told = [
-            f"{_range(100 * shares[name].dropna(), '{:.1f}')} over {what}"
-            for name, what in (("se_seeds", "seeds"), ("se_examples", "test examples"))
-            if shares[name].notna().any()
-        ]
-        notes.append(f"{among} test examples" + (f"; standard errors {', '.join(told)}" if told else ""))
-    if (crossed := shares[shares["std_draws"].notna()]).size:
-        parts = (("std_draws", "draws"), ("std_inits", "init seeds"), ("std_rest", "the rest"))
-        of = (f"{what} {_range(100 * crossed[name], '{:.1f}')}" for name, what in parts)
-        notes.append(f"draws and init seeds are crossed; standard deviations of {', '.join(of)}")
-    return ["; ".join(notes)] if notes else []
-
-
-def _range(values: pd.Series[Any], form: str) -> str:
-    low, high = form.format(values.min()), form.format(values.max())
-    return low if low == high else f"{low} to {high}"
-
-
 def _average_notes(frame: pd.DataFrame, keys: list[str], average: Sequence[str]) -> list[str]:
     """Notes: what an average is over, which groups have other values of it than others, and which have no ``std``
     because not all values have the same seeds.
@@ -295,27 +252,22 @@ def _average_notes(frame: pd.DataFrame, keys: list[str], average: Sequence[str])
     several = [key for key in keys if len(good[key].drop_duplicates()) > 1] or keys[:1]
     over, unpaired = dict[tuple[str, ...], list[str]](), list[str]()
     for _, group in good.groupby(keys, sort=False, dropna=False):
-        name = " ".join(_text(group[key].iloc[0]) for key in several)
+        name = " ".join(value_text(group[key].iloc[0]) for key in several)
         each = group[[*average]].drop_duplicates().itertuples(index=False, name=None)
-        over.setdefault(tuple(sorted(" ".join(map(_text, value)) for value in each)), []).append(name)
+        over.setdefault(tuple(sorted(" ".join(map(value_text, value)) for value in each)), []).append(name)
         if _by_seed(group, scores_of(group), average).isna().to_numpy().any():
             unpaired.append(name)
     what = " and ".join(average)
-    notes = ["mean of means, std over seeds"] if over else []
+    told = []
     for values, names in over.items():
         of = f" ({', '.join(names)})" if len(over) > 1 else ""
-        notes.append(f"averaged over {what} {', '.join(values)}{of}")
+        told.append(f"averaged over {what} {', '.join(values)}{of}")
     if len(over) > 1:
-        notes.append(f"averages over other values of {what} do not compare")
-    notes = ["; ".join([*notes[1:], *notes[:1]])] if notes else []
+        told.append(f"averages over other values of {what} do not compare")
+    notes = ["; ".join([*told, "mean of means, std over seeds"])] if over else []
     if unpaired:
         notes.append(f"no std and no interval where not every {what} has the same seeds: {', '.join(unpaired)}")
     return notes
-
-
-def _text(value: object) -> str:
-    missing = value is None or (isinstance(value, float) and np.isnan(value))
-    return "none" if missing else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _by_seed(good: pd.DataFrame, scores: NDArray[np.float64], average: Sequence[str]) -> pd.DataFrame:
@@ -332,38 +284,67 @@ def scores_of(runs: pd.DataFrame) -> NDArray[np.float64]:
     return runs["score"].where(runs[SCORED_ON] == TEST, runs["validation_score"]).to_numpy(dtype=np.float64)
 
 
+def learned_parameters(runs: pd.DataFrame) -> pd.Series[float]:
+    """The number of parameters that each run learned, ``[runs]``. Where a record has no ``trained_parameters``, all of
+    fusion and head are learned.
+    """
+    every = (runs["fusion_parameters"] + runs["head_parameters"]).astype(float)
+    return runs["trained_parameters"].astype(float).fillna(every) if "trained_parameters" in runs else every
+
+
+class _GroupScores(NamedTuple):
+    """The scores of a group's finished runs.
+
+    Attributes:
+        mean: NaN without a run. validation: mean validation score, NaN if none is known. values: the scores that vary
+            by seed, ``[n]``: one per run, or one per pair of seeds for an average. seeds: the data seed and init seed
+            of each. complete: False for an average over values that were not trained with the same seeds: means of
+            seeds would then also differ by the values that they are over, so there are no ``values``.
+    """
+
+    mean: float
+    validation: float
+    values: NDArray[np.float64]
+    seeds: list[tuple[int, int]]
+    complete: bool
+
+
+def _group_scores(good: pd.DataFrame, average: Sequence[str]) -> _GroupScores:
+    values, validation = scores_of(good), good["validation_score"].to_numpy(dtype=np.float64)
+    # Sorted: rounding depends on the order, and the order in which runs ended must not show.
+    mean = float(np.mean(np.sort(values))) if len(values) else np.nan
+    seeds: list[tuple[int, int]] = list(good[[*SEEDS]].itertuples(index=False, name=None))
+    complete = True
+    if average and len(good):
+        table, validation = _by_seed(good, values, average), _by_seed(good, validation, average).mean().to_numpy()
+        mean, complete = float(table.mean().mean()), not table.isna().to_numpy().any()
+        values, seeds = (table.mean(axis=1).to_numpy(), list(table.index)) if complete else (np.empty(0), [])
+    known = not np.isnan(validation).all()
+    return _GroupScores(mean, float(np.nanmean(validation)) if known else np.nan, values, seeds, complete)
+
+
 def _group(
     group: pd.DataFrame, interval: str, average: Sequence[str], over: str, answers: ExampleScores | None
 ) -> dict[str, object]:
+    """The values of :data:`COLUMNS` for one group."""
     good = group[group["status"] == "finished"]
-    n, scores, validation = len(good), scores_of(good), good["validation_score"].to_numpy(dtype=np.float64)
-    # Sorted: rounding depends on the order, and the order in which runs ended must not show.
-    mean, seeds = float(np.mean(np.sort(scores))) if n else np.nan, good[[*SEEDS]].to_numpy().tolist()
-    complete = True
-    if average and n:
-        table, validation = _by_seed(good, scores, average), _by_seed(good, validation, average).mean().to_numpy()
-        mean = float(table.mean().mean())
-        # Unless all values have the same seeds, the means of seeds would also differ by the values they are over.
-        complete = not table.isna().to_numpy().any()
-        scores, seeds = (table.mean(axis=1).to_numpy(), list(table.index)) if complete else (np.empty(0), [])
-    std = float(np.std(np.sort(scores), ddof=1)) if len(scores) > 1 else np.nan
+    n, found = len(good), _group_scores(good, average)
+    std = float(np.std(np.sort(found.values), ddof=1)) if len(found.values) > 1 else np.nan
     of_floors = n > 0 and bool(are_floors(good).all())  # floors have no initial weights
-    of_seeds = seed_error(scores, [seed[0] for seed in seeds], [0 if of_floors else seed[1] for seed in seeds])
-    errors = error_of_mean(of_seeds, good, answers) if complete else without_examples(of_seeds)
+    draws, inits = [draw for draw, _ in found.seeds], [0 if of_floors else init for _, init in found.seeds]
+    of_seeds = seed_error(found.values, draws, inits)
+    errors = error_of_mean(of_seeds, good, answers) if found.complete else without_examples(of_seeds)
     half = errors.half(over if errors.test_examples else SEEDS_ALONE)
-    low, high = (mean - half, mean + half) if interval == "t" else INTERVALS[interval](scores)
+    low, high = (found.mean - half, found.mean + half) if interval == "t" else INTERVALS[interval](found.values)
     metrics, splits = good["metric"].unique(), group[SCORED_ON].dropna().unique()
     metric = metrics[0] if len(metrics) == 1 else "mixed" if n else None
-    # Where a record has no ``trained_parameters``, all of fusion and head are trained.
-    every = (good["fusion_parameters"] + good["head_parameters"]).astype(float)
-    learned = good["trained_parameters"].astype(float).fillna(every) if "trained_parameters" in good else every
     return {
         "metric": metric,
         "unit": stored_unit(metric),
         SCORED_ON: splits[0] if len(splits) else None,
         "runs": n,
         "failed": len(group) - n,
-        "mean": mean,
+        "mean": found.mean,
         "std": std,
         "low": low,
         "high": high,
@@ -373,7 +354,7 @@ def _group(
         "std_inits": of_seeds.of_inits,
         "std_rest": of_seeds.of_rest,
         "test_examples": errors.test_examples or None,
-        "validation": float(np.nanmean(validation)) if n and not np.isnan(validation).all() else np.nan,
-        "parameters": float(learned.mean()) if n else np.nan,
+        "validation": found.validation,
+        "parameters": float(learned_parameters(good).mean()) if n else np.nan,
         "seconds_alone": float(good["seconds_alone"].astype(float).mean()) if n else np.nan,
     }

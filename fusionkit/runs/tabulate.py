@@ -59,17 +59,18 @@ def tabulate(
         (:mod:`fusionkit.runs.comparison.ties`). ``attrs["notes"]`` are the lines below the table. Errors are those of
         the two functions.
     """
+    columns = list(by) or None
     every = with_scores_of(frame, split)
     chosen = chosen_by(choose_by, plain_runs(every), (*by, *average))
     check_over(over, interval, test, block, simultaneous)
     answers = answers if split == TEST else None  # answers on validation are not kept
     if baseline is None:
-        table = summarise(chosen.frame, list(by) or None, interval, chosen.columns, average, over, answers)
+        table = summarise(chosen.frame, columns, interval, chosen.columns, average, over, answers)
     else:
         table = compare(
             chosen.frame,
             baseline,
-            list(by) or None,
+            columns,
             interval=interval,
             test=test,
             correction=correction,
@@ -80,14 +81,17 @@ def tabulate(
             simultaneous=simultaneous,
             answers=answers,
         )
-    rivals = Rivals(table, chosen.frame, list(by) or None, chosen.columns, average, answers)
+    rivals = Rivals(table, chosen.frame, columns, chosen.columns, average, answers)
     table = with_ties(table, rivals)
-    table = table if pareto is None else with_pareto(table, rivals, pareto)
-    table = with_ranks(table, rivals) if ranks else table
-    table = with_probing(table, chosen.frame, every, list(by) or None, interval, chosen.columns, average)
-    marked = [] if pareto is None else [PARETO_LEGEND.format(pareto)]
-    marked += [RANKS_LEGEND] if ranks else []
-    table.attrs[NOTES] = [*chosen.notes, *table.attrs[NOTES], *marked]
+    legends = list[str]()
+    if pareto is not None:
+        table = with_pareto(table, rivals, pareto)
+        legends.append(PARETO_LEGEND.format(pareto))
+    if ranks:
+        table = with_ranks(table, rivals)
+        legends.append(RANKS_LEGEND)
+    table = with_probing(table, chosen.frame, every, columns, interval, chosen.columns, average)
+    table.attrs[NOTES] = [*chosen.notes, *table.attrs[NOTES], *legends]
     return nested(table, by)
 
 

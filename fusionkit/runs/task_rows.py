@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fusionkit.metrics import split_score
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import parts_of
 
@@ -41,12 +42,7 @@ def metrics_of(record: Mapping[str, Any], each_task: bool) -> set[str]:
     if not each_task or not record["spec"].get("task_stores"):
         return names
     tasks = parts_of(RunSpec.from_dict(record["spec"]))
-
-    def short(name: str) -> str:
-        of = max((task for task in tasks if name.startswith(f"{task}_")), key=len, default=None)
-        return name if of is None else name.removeprefix(f"{of}_")
-
-    return set(map(short, names))
+    return {split_score(name, tasks)[1] for name in names}
 
 
 def weights_of_tasks(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,10 +107,10 @@ def first_example(source: Source, columns: Columns) -> str:
 def _refuse_numbers(source: Source, first: pa.Table, tokens: str) -> None:
     """Refuse a column of words that are all numbers: it counts the words and holds none."""
     column = first.column(tokens)
-    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+    if not is_words(column.type):
         return
     words = pc.list_flatten(column)
-    if not is_words(column.type) or not len(words) or not pc.all(pc.match_substring_regex(words, NUMBER)).as_py():
+    if not len(words) or not pc.all(pc.match_substring_regex(words, NUMBER)).as_py():
         return
     raise UsageError(
         f"column {tokens!r} of {source.name} has numbers alone, and no word",

@@ -11,23 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from fusionkit.errors import DataError
 from fusionkit.plural import counted
-from fusionkit.sources.conll_layout import COMMENT, COUNTED, DOCSTART, GLOBAL, ConllLayout, layout_of
+from fusionkit.sources.conll_layout import COMMENT, COUNTED, GLOBAL, ConllLayout, Sentence, is_break, layout_of
 from fusionkit.sources.text import in_pieces, read_lines
 
 MOST_KEYS = 64  # of comments, because each key is a column of every example
-
-
-class Sentence(NamedTuple):
-    """The fields of a sentence's words, and the values of its comments by key."""
-
-    words: list[list[str]]
-    comments: dict[str, str] | None
 
 
 @dataclass
@@ -63,8 +55,8 @@ def read_conll(
         notes.append(f"{path.name}: {', '.join(layout.aside)} of the words is left out: the comments say the same")
     keys: dict[str, None] = {}
     for sentences in in_pieces(_sentences(path, layout, left)):
-        for comments in (sentence.comments for sentence in sentences if sentence.comments):
-            fresh = [key for key in comments if key not in keys]
+        for sentence in sentences:
+            fresh = [key for key in sentence.comments if key not in keys]
             left.keys.update(fresh[MOST_KEYS - len(keys) :])
             keys |= dict.fromkeys(fresh[: MOST_KEYS - len(keys)])
         yield _piece(sentences, layout, keys)
@@ -72,7 +64,7 @@ def read_conll(
 
 
 def _piece(sentences: list[Sentence], layout: ConllLayout, keys: dict[str, None]) -> pa.RecordBatch:
-    texts = {key: pa.array([s.comments and s.comments.get(key) for s in sentences], pa.string()) for key in keys}
+    texts = {key: pa.array([s.comments.get(key) for s in sentences], pa.string()) for key in keys}
     lists = {
         name: pa.array([[word[at] for word in s.words] for s in sentences], pa.list_(pa.string()))
         for at, name in layout.names.items()
@@ -81,19 +73,18 @@ def _piece(sentences: list[Sentence], layout: ConllLayout, keys: dict[str, None]
 
 
 def _sentences(path: Path, layout: ConllLayout, left: _LeftOut) -> Iterator[tuple[Sentence, int]]:
-    characters, empty, words = 0, True, list[list[str]]()
-    comments: dict[str, str] | None = None
+    characters, empty = 0, True
+    words, comments = list[list[str]](), dict[str, str]()
     fields_of, width, index = layout.splitter, layout.width, layout.index
     for number, whole in enumerate(read_lines(path), start=1):
         line = whole.rstrip(" \t")
-        if not line or line.startswith(DOCSTART):
+        if is_break(line):
             if words:
                 yield Sentence(words, comments), characters
                 words, characters, empty = [], 0, False
-            comments = None
+            comments = {}
         elif not words and line[0] == "#" and layout.is_comment(line):
             if (found := COMMENT.fullmatch(line)) and found[1] != GLOBAL and found[1] not in layout.names.values():
-                comments = comments or {}
                 comments[found[1]] = found[2]
                 characters += len(line)
         else:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 from operator import methodcaller
 from pathlib import Path
+from typing import NamedTuple
 
 from fusionkit.errors import DataError, UsageError
 from fusionkit.plural import counted
@@ -36,6 +37,13 @@ COMMENT = re.compile(r"#[ \t]+(\S+(?: id)?)\s*=\s*(.*)")  # "newdoc id" and "new
 COUNTED = re.compile(r"[0-9]+(-[0-9]+|\.[0-9]+)?")  # a word; a multi-word token 1-2; an empty node 1.1
 GLOBAL, DOCSTART = "global.columns", "-DOCSTART-"
 BY_BLANKS, BY_TABS = re.compile(r"[^ \t]+").findall, methodcaller("split", "\t")
+
+
+class Sentence(NamedTuple):
+    """The fields of a sentence's words, and the values of its comments by key."""
+
+    words: list[list[str]]
+    comments: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,7 @@ def layout_of(path: Path, given: Sequence[str] | None = None) -> ConllLayout:
     width = len((BY_TABS if tabs else BY_BLANKS)(first))
     seen = [*_sentences(lines, ConllLayout(tabs, width, {}, 0))]
     index = 0 if width > 2 and _count_words(seen) else None
-    titles = next((comments[GLOBAL] for comments, _ in seen if GLOBAL in comments), "").lower().split()
+    titles = next((each.comments[GLOBAL] for each in seen if GLOBAL in each.comments), "").lower().split()
     names = [*given] if given else [STANDARD.get(title, title) for title in titles]
     if given and len(given) != width:
         raise UsageError(
@@ -126,8 +134,10 @@ def layout_of(path: Path, given: Sequence[str] | None = None) -> ConllLayout:
     if given or len(names) == width:
         index = names.index(INDEX) if INDEX in names else None
     else:
-        known = (INDEXED if index == 0 else PLAIN).get(width - (index == 0))
-        names = [INDEX] * (index == 0) + list(known or _refuse(path, number, first, width))
+        known = INDEXED.get(width - 1) if index == 0 else PLAIN.get(width)
+        if known is None:
+            raise _not_conll(path, number, first, width)
+        names = [INDEX, *known] if index == 0 else [*known]
     kept = {at: name for at, name in enumerate(names) if at != index and name not in LEFT_OUT}
     aside = tuple(name for at, name in kept.items() if _repeats_comment(seen, at, name))
     return ConllLayout(tabs, width, {at: name for at, name in kept.items() if name not in aside}, index, aside)
@@ -137,13 +147,14 @@ def _first_lines(path: Path) -> list[str]:
     found, characters = list[str](), 0
     for line in islice(read_lines(path), LOOKED_AT):
         found.append(line.rstrip(" \t"))
-        if (characters := characters + len(line)) > LOOKED_AT_CHARACTERS:
+        characters += len(line)
+        if characters > LOOKED_AT_CHARACTERS:
             break
     return found
 
 
-def _refuse(path: Path, number: int, line: str, width: int) -> tuple[str, ...]:
-    raise DataError(
+def _not_conll(path: Path, number: int, line: str, width: int) -> DataError:
+    return DataError(
         f"{path}: line {number} is not a CoNLL line",
         expected="2 to 4 columns (word … tag), an index before them, or CoNLL-U's ten; separated by tabs or spaces",
         received=f"{counted(width, 'column')}: {line[:60]!r}",
@@ -151,25 +162,26 @@ def _refuse(path: Path, number: int, line: str, width: int) -> tuple[str, ...]:
     )
 
 
-def _sentences(lines: Sequence[str], layout: ConllLayout) -> Iterator[tuple[dict[str, str], list[list[str]]]]:
-    """The comments by key and the words' fields of the first sentences; the last may be cut off."""
-    comments, words = dict[str, str](), list[list[str]]()
+def _sentences(lines: Sequence[str], layout: ConllLayout) -> Iterator[Sentence]:
+    """The first sentences; the last may be cut off."""
+    words, comments = list[list[str]](), dict[str, str]()
     for line in [*lines, ""]:
         if is_break(line):
             if words:
-                yield comments, words
-            comments, words = {}, []
+                yield Sentence(words, comments)
+            words, comments = [], {}
         elif not words and layout.is_comment(line):
-            comments |= {found[1]: found[2] for found in [COMMENT.fullmatch(line)] if found}
+            if found := COMMENT.fullmatch(line):
+                comments[found[1]] = found[2]
         else:
             words.append(layout.splitter(line))
 
 
-def _count_words(sentences: Iterable[tuple[dict[str, str], list[list[str]]]]) -> bool:
+def _count_words(sentences: Iterable[Sentence]) -> bool:
     """Whether the first column counts the words of each sentence, from 0 or 1 on."""
     seen = False
-    for _, words in sentences:
-        firsts = [fields[0] for fields in words]
+    for sentence in sentences:
+        firsts = [fields[0] for fields in sentence.words]
         numbers = [int(text) for text in firsts if text.isdecimal()]
         if not all(map(COUNTED.fullmatch, firsts)) or numbers[:1] not in ([0], [1]):
             return False
@@ -179,10 +191,10 @@ def _count_words(sentences: Iterable[tuple[dict[str, str], list[list[str]]]]) ->
     return seen
 
 
-def _repeats_comment(sentences: Iterable[tuple[dict[str, str], list[list[str]]]], at: int, name: str) -> bool:
+def _repeats_comment(sentences: Iterable[Sentence], at: int, name: str) -> bool:
     """Whether a column repeats at each word the sentence's comment of the same name."""
-    told = [(comments[name], words) for comments, words in sentences if name in comments]
-    return bool(told) and all(fields[at : at + 1] == [value] for value, words in told for fields in words)
+    told = [sentence for sentence in sentences if name in sentence.comments]
+    return bool(told) and all(fields[at : at + 1] == [each.comments[name]] for each in told for fields in each.words)
 
 
 def looks_like_conll(path: Path) -> bool:
@@ -196,8 +208,8 @@ def looks_like_conll(path: Path) -> bool:
     if width < 2 or "" not in lines[: lines.index(filled[-1])]:
         return False
     sentences = [*_sentences(lines, ConllLayout(tabs=True, width=width, names={}, index=0))]
-    words = [fields for _, sentence in sentences for fields in sentence]
+    words = [fields for sentence in sentences for fields in sentence.words]
     if any(len(fields) != width for fields in words):
         return False
     spans = are_span_tags(fields[-1] for fields in words)
-    return spans or _count_words(sentences) or any(comments for comments, _ in sentences)
+    return spans or _count_words(sentences) or any(sentence.comments for sentence in sentences)

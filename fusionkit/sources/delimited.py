@@ -70,7 +70,8 @@ def _read(path: Path, parse: pacsv.ParseOptions, limit: int | None) -> Iterator[
     if final is None:
         raise DataError(f"{path} holds no rows", expected="lines after the header", received="a header alone")
     # Arrow reads an unclosed quote up to the end of the file: the last field swallows all later rows.
-    if "\n" in (swallowed := final.column(-1)[-1].as_py()) and not last.rstrip().endswith('"'):
+    swallowed = final.column(-1)[-1].as_py()
+    if "\n" in swallowed and not last.rstrip().endswith('"'):
         raise DataError(
             f"{path}: a quote is never closed",
             expected="each quoted field to end with a quote",

@@ -128,14 +128,13 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 def with_class_names(features: Any, batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
     """The batch with each class number replaced by its name; -1, the hub's 'no label', is null."""
     for at, (name, feature) in enumerate(features.items()):
-        inner = getattr(feature, "feature", None)
-        if isinstance(feature, list):
-            inner = feature[0]
-        values = batch.column(name).to_pylist() if _names(feature) or _names(inner) else []
-        if names := _names(feature):
-            column = pa.array([_name(names, v) for v in values], pa.string())
-        elif names := _names(inner):
-            rows = [[_name(names, v) for v in row] if row is not None else None for row in values]
+        own = _names(feature)
+        of_entries = _names(feature[0] if isinstance(feature, list) else getattr(feature, "feature", None))
+        if own:
+            column = pa.array([_name(own, v) for v in batch.column(name).to_pylist()], pa.string())
+        elif of_entries:
+            lists = batch.column(name).to_pylist()
+            rows = [[_name(of_entries, v) for v in row] if row is not None else None for row in lists]
             column = pa.array(rows, pa.list_(pa.string()))
         else:
             continue

@@ -31,7 +31,8 @@ def prepared(source: Source, columns: Columns) -> tuple[Source, list[str]]:
     splits: dict[str, Examples] = {}
     for split, examples in source.splits.items():
         tags = [name for name in columns.tags if name in examples.column_names and columns.tokens is not None]
-        schemes = _checked(examples, columns, {name: _Scheme() for name in tags}, split, notes)
+        schemes = {name: _Scheme() for name in tags}
+        notes += _checked(examples, columns, schemes, split)
         iob1 = {name: scheme.is_iob1() for name, scheme in schemes.items()}
         notes += [f"{split}: column {name} held IOB1 tags, turned into BIO2" for name in tags if iob1[name]]
         splits[split] = examples.changed(partial(_mended, split, iob1))
@@ -73,10 +74,8 @@ class _Scheme:
         return self.spans and self.opened and not self.bio2
 
 
-def _checked(
-    examples: Examples, columns: Columns, schemes: dict[str, _Scheme], split: str, notes: list[str]
-) -> dict[str, _Scheme]:
-    """Check all examples in order and return the schemes, which have seen all tags; a note counts empty texts."""
+def _checked(examples: Examples, columns: Columns, schemes: dict[str, _Scheme], split: str) -> list[str]:
+    """Check all examples in order; each scheme sees the tags of its column. Returns notes on empty texts."""
     texts = [name for name in (columns.text, columns.pair, columns.tokens) if name is not None]
     for name in texts:
         _check_type(examples, name, split, words=name == columns.tokens)
@@ -92,11 +91,12 @@ def _checked(
                 _check_filled(batch, start, name, split)
                 scheme.see(batch.column(name))
         start += batch.num_rows
+    notes = []
     for name, count in blank.items():
         if count:
             what = "have no word" if name == columns.tokens else "are empty or blank"
             notes.append(f"{split}: {count:,} of {start:,} {name!r} {what}")
-    return schemes
+    return notes
 
 
 def _blank(column: pa.Array) -> int:

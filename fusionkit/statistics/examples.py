@@ -13,10 +13,12 @@ examples give the score: right answers and all answers; right, found and gold sp
 
 Symbols: ``Δ_s`` the difference of scores in seed s, ``Δ_s,−e`` without example e; ``V_s`` and ``ν_s`` the variance over
 seeds (:mod:`fusionkit.statistics.seeds`); ``V_e``, ``V_r`` the mean squares of examples and of the rest in the table x,
-each divided by S E (Searle, Casella and McCulloch 1992, 4.7). The mean score of one method has the same errors, with
-its score in the place of Δ. V is for new seeds **and** new examples; the first two tests are for new examples and these
-seeds. A few seeds, such as three, are often closer to each other by chance than other seeds would be. So the two-way
-interval is never narrower than Student's over the seeds, and its p-value never below that of Student's test.
+each divided by S E (Searle, Casella and McCulloch 1992, 4.7). Of several test sets, ``V_e`` and ``V_r`` are the sums of
+w_g² times those of set g, where ``w_g`` is its share of the runs; ν has a term for each set. The mean score of one
+method has the same errors, with its score in the place of Δ. V is for new seeds **and** new examples; the first two
+tests are for new examples and these seeds. A few seeds, such as three, are often closer to each other by chance than
+other seeds would be. So the two-way interval is never narrower than Student's over the seeds, and its p-value never
+below that of Student's test.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusionkit.metrics import LARGEST_EXPONENT
-from fusionkit.statistics.intervals import BLOCK, LEVEL, SEED, Floats
+from fusionkit.statistics.intervals import BLOCK, LEVEL, SEED, Floats, student_half
+from fusionkit.statistics.paired import student_tails
 from fusionkit.statistics.seeds import SeedError
 
 Score = Callable[[Floats], Floats]
@@ -115,61 +118,47 @@ class TwoWay:
 
     def half(self, over: str, level: float = LEVEL) -> float:
         """Half the width of the interval over ``seeds``, ``examples`` or ``both``."""
-        tail = (1 + level) / 2
-        by_seeds = _half(tail, self.seeds.freedom, self.of_seeds)
+        by_seeds = student_half(self.of_seeds, self.seeds.freedom, level)
         if over == "seeds":
             return by_seeds
         if over == "examples":
-            return _half(tail, self.test_examples - 1, self.of_examples)
-        return max(_half(tail, self.freedom, self.of_both), by_seeds) if self.of_both == self.of_both else np.nan
+            return student_half(self.of_examples, self.test_examples - 1, level)
+        if np.isnan(self.of_both):  # `max` would not always give NaN
+            return np.nan
+        return max(student_half(self.of_both, self.freedom, level), by_seeds)
 
     def p_value(self, mean: float, over: str) -> float:
         """The p-value of Student's test that the difference is 0; for ``both`` it is never less than over seeds."""
         if over == "examples":
-            return _student(mean, self.of_examples, self.test_examples - 1)
-        by_seeds = _student(mean, self.of_seeds, self.seeds.freedom)
-        return by_seeds if over == "seeds" else max(_student(mean, self.of_both, self.freedom), by_seeds)
-
-
-def _half(tail: float, freedom: float, error: float) -> float:
-    """The quantile of Student's distribution times an error; 0 where nothing varies."""
-    from scipy.special import stdtrit  # scipy.stats, whose t.ppf calls it, takes a second to import
-
-    return 0.0 if error == 0.0 else float(stdtrit(freedom, tail)) * error
-
-
-def _student(mean: float, error: float, freedom: float) -> float:
-    from scipy.special import stdtr
-
-    if error == 0.0:
-        return float(mean == 0)
-    return 2 * float(stdtr(freedom, -abs(mean) / error))
+            return student_tails(mean, self.of_examples, self.test_examples - 1)
+        by_seeds = student_tails(mean, self.of_seeds, self.seeds.freedom)
+        return by_seeds if over == "seeds" else max(student_tails(mean, self.of_both, self.freedom), by_seeds)
 
 
 def two_way(tables: Sequence[Answered], seeds: SeedError) -> TwoWay:
     """The standard errors over seeds and examples. Several test sets are fixed: the errors hold for these test sets."""
-    whole, freedom = seeds.variance, seeds.variance**2 / seeds.freedom if seeds.variance else 0.0
-    of_examples = of_rest = 0.0
+    v_seeds, v_examples, v_rest = seeds.variance, 0.0, 0.0
+    satterthwaite = v_seeds**2 / seeds.freedom if v_seeds else 0.0  # Σ V² / ν over these and all test sets
     for table in tables:
-        rows, columns = table.values.shape
-        share = table.weight**2
-        own = share * (float(table.values.mean(0).var(ddof=1)) / columns if columns > 1 else np.nan)
-        of_examples += own
-        freedom += own**2 / max(columns - 1, 1)
-        if rows > 1 and columns > 1:
-            rest = table.values - table.values.mean(1, keepdims=True) - table.values.mean(0) + table.values.mean()
-            mean_square = float((rest**2).sum()) / ((rows - 1) * (columns - 1))
-            own = share * mean_square / table.values.size
-            of_rest += own
-            freedom += own**2 / ((rows - 1) * (columns - 1))
-    both = max(whole + of_examples - of_rest, whole, of_examples) if whole == whole else np.nan
+        x, share = table.values, table.weight**2
+        (runs, examples), by_example = x.shape, x.mean(0)
+        own = share * (float(by_example.var(ddof=1)) / examples if examples > 1 else np.nan)
+        v_examples += own
+        satterthwaite += own**2 / max(examples - 1, 1)
+        if runs > 1 and examples > 1:
+            rest = x - x.mean(1, keepdims=True) - by_example + x.mean()
+            freedom = (runs - 1) * (examples - 1)
+            own_rest = share * (float((rest**2).sum()) / freedom) / x.size
+            v_rest += own_rest
+            satterthwaite += own_rest**2 / freedom
+    v_both = np.nan if np.isnan(v_seeds) else max(v_seeds + v_examples - v_rest, v_seeds, v_examples)
     return TwoWay(
-        seeds.error,
-        float(np.sqrt(of_examples)),
-        float(np.sqrt(both)),
-        both**2 / freedom if freedom else np.nan,
-        seeds,
-        sum(table.values.shape[1] for table in tables),
+        of_seeds=seeds.error,
+        of_examples=float(np.sqrt(v_examples)),
+        of_both=float(np.sqrt(v_both)),
+        freedom=v_both**2 / satterthwaite if satterthwaite else np.nan,
+        seeds=seeds,
+        test_examples=sum(table.values.shape[1] for table in tables),
     )
 
 

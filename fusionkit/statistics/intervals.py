@@ -29,11 +29,16 @@ def t_interval(values: Floats) -> tuple[float, float]:
     n = len(values)
     if n < 2:
         return NONE
+    error = float(np.std(values, ddof=1) / np.sqrt(n))
+    mean, half = float(np.mean(values)), student_half(error, n - 1)
+    return mean - half, mean + half
+
+
+def student_half(error: float, freedom: float, level: float = LEVEL) -> float:
+    """Half the width of Student's interval: the quantile times the standard error; 0 where nothing varies."""
     from scipy.special import stdtrit  # scipy.stats, whose t.ppf calls it, takes a second to import
 
-    mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / np.sqrt(n)
-    half = float(stdtrit(n - 1, (1 + LEVEL) / 2) * error)
-    return mean - half, mean + half
+    return 0.0 if error == 0.0 else float(stdtrit(freedom, (1 + level) / 2)) * error
 
 
 def bootstrap_interval(values: Floats) -> tuple[float, float]:

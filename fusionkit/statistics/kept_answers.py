@@ -26,23 +26,25 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.metrics import (
+    all_right,
     class_scores,
     joint_means,
     label_set_totals,
     masked_scores,
     number_scores,
     positive_scores,
+    span_counts,
     span_scores,
     split_score,
 )
 from fusionkit.statistics.intervals import Floats
-from fusionkit.tags import are_span_tags, spans_of
+from fusionkit.tags import are_span_tags
 
 if TYPE_CHECKING:
     from fusionkit.tasks import Task  # loads torch
@@ -186,6 +188,13 @@ class KeptAnswers:
         return _columns(((told == found).all(1), np.ones(len(self)))) if metric == "accuracy" else None
 
 
+class ScoreTerm(NamedTuple):
+    """A term of a score: some answers, and the metric that is computed of them."""
+
+    answers: KeptAnswers
+    metric: str
+
+
 @dataclass(frozen=True, eq=False)
 class RunAnswers:
     """A run's answers on one test split, by task; the task of a run of one task is ``""``.
@@ -209,20 +218,18 @@ class RunAnswers:
         own = self.scores()
         return next((name for name, value in recorded.items() if not _equal(own.get(name), value)), None)
 
-    def terms(self, metric: str) -> list[tuple[KeptAnswers, str]]:
-        """Answers, each with a metric: the score ``metric`` is the mean of their scores. Empty for a score that these
-        do not have.
-        """
+    def terms(self, metric: str) -> list[ScoreTerm]:
+        """The terms whose mean is the score ``metric``; empty for a score that these answers do not have."""
         if len(self.parts) == 1:
-            return [(next(iter(self.parts.values())), metric)]
+            return [ScoreTerm(next(iter(self.parts.values())), metric)]
         if metric == "mean":
             if len({len(part) for part in self.parts.values()}) > 1:  # each task has examples of its own
                 return []
-            return [(part, next(iter(part.scores()))) for part in self.parts.values()]
+            return [ScoreTerm(part, next(iter(part.scores()))) for part in self.parts.values()]
         if metric == FRAME:
-            return [] if self.frame is None else [(self.frame, FRAME)]
+            return [] if self.frame is None else [ScoreTerm(self.frame, FRAME)]
         task, own = split_score(metric, self.parts)
-        return [] if task is None else [(self.parts[task], own)]
+        return [] if task is None else [ScoreTerm(self.parts[task], own)]
 
 
 def _equal(one: float | None, other: float) -> bool:
@@ -241,7 +248,7 @@ def answers_of(task: Task, gold: Sequence[Any], found: Sequence[Any], labels: Se
     if task.numeric:
         return KeptAnswers(NUMBER, {"told": np.array(gold, np.float64), "found": np.array(found, np.float64)})
     if words and are_span_tags(labels):
-        return _spans(gold, found)
+        return span_answers(*span_counts(gold, found))
     if task.several:
         return _label_sets(gold, found, labels)
     lists = [list(itertools.chain.from_iterable(side)) if words else list(side) for side in (gold, found)]
@@ -265,15 +272,6 @@ def ordered_classes(told: Iterable[str], others: Iterable[str]) -> list[str]:
     """Class names: those in ``told``, sorted, then the others, sorted."""
     first = sorted(set(told))
     return [*first, *sorted(set(others) - set(first))]
-
-
-def _spans(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> KeptAnswers:
-    sides = [[set(spans_of(tags)) for tags in side] for side in (gold, found)]
-    words = [len(tags) for tags in gold]
-    hits = [sum(a == b for a, b in zip(one, other, strict=True)) for one, other in zip(gold, found, strict=True)]
-    right = [len(one & other) for one, other in zip(*sides, strict=True)]
-    told, said = ([len(each) for each in side] for side in sides)
-    return span_answers(*(np.array(each, dtype=np.int64) for each in (right, said, told, hits, words)))
 
 
 def span_answers(right: Array, found: Array, told: Array, hits: Array, words: Array) -> KeptAnswers:
@@ -303,8 +301,7 @@ def masked_answers(gold: Sequence[int], found: Sequence[tuple[float, int]]) -> K
 
 def frame_of(gold: Mapping[str, Sequence[Any]], found: Mapping[str, Sequence[Any]]) -> KeptAnswers:
     """Whether all answers of each example are right, from the answers of several tasks by name."""
-    told, said = (zip(*side.values(), strict=True) for side in (gold, found))
-    return KeptAnswers(HITS, {"hits": np.array([one == other for one, other in zip(told, said, strict=True)])})
+    return KeptAnswers(HITS, {"hits": np.array(all_right(gold, found))})
 
 
 def small(numbers: Array) -> Array:

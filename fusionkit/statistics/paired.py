@@ -75,16 +75,18 @@ def smallest_bootstrap_p(n: int) -> float:
 
 
 def student_p(differences: Floats) -> float:
-    """p-value of Student's paired test of ``differences`` ``[n]``, n ≥ 2."""
-    from scipy.special import stdtr  # scipy.stats takes a second to import
-
+    """p-value of Student's paired test of ``differences`` ``[n]``; 1 for fewer than two."""
     if (n := len(differences)) < 2:
         return 1.0
     ordered = np.sort(differences)  # the order in which runs ended must not matter
-    mean, spread = float(np.mean(ordered)), float(np.std(ordered, ddof=1))
-    if spread == 0.0:
-        return float(mean == 0)
-    return 2 * float(stdtr(n - 1, -abs(mean) / (spread / np.sqrt(n))))
+    return student_tails(float(np.mean(ordered)), float(np.std(ordered, ddof=1) / np.sqrt(n)), n - 1)
+
+
+def student_tails(mean: float, error: float, freedom: float) -> float:
+    """The two-sided p-value of a mean with this standard error and these degrees of freedom."""
+    from scipy.special import stdtr  # scipy.stats takes a second to import
+
+    return float(mean == 0) if error == 0.0 else 2 * float(stdtr(freedom, -abs(mean) / error))
 
 
 TESTS = {

@@ -54,16 +54,16 @@ def seed_error(
     if sets is not None and len(set(sets)) > 1:
         return _of_sets(values, np.asarray(draws), np.asarray(inits), np.asarray(sets))
     rows, columns = np.unique(np.asarray(draws), return_inverse=True)[1], np.unique(inits, return_inverse=True)[1]
-    several, many = int(rows.max(initial=-1)) + 1, int(columns.max(initial=-1)) + 1
-    if several < 2:
-        return _one_way(values, columns, many)
-    by_draw = _one_way(values, rows, several)
-    if many < 2 or all(len(set(rows[columns == one])) == 1 for one in range(many)):
+    draw_count, init_count = int(rows.max(initial=-1)) + 1, int(columns.max(initial=-1)) + 1
+    if draw_count < 2:
+        return _one_way(values, columns, init_count)
+    by_draw = _one_way(values, rows, draw_count)
+    if init_count < 2 or all(len(set(rows[columns == one])) == 1 for one in range(init_count)):
         return by_draw  # each init seed is in one draw only, or all draws have the same one
-    if len(values) != several * many or len({*zip(rows, columns, strict=True)}) != len(values):
-        by_init = _one_way(values, columns, many)
+    if len(values) != draw_count * init_count or len({*zip(rows, columns, strict=True)}) != len(values):
+        by_init = _one_way(values, columns, init_count)
         return max(by_draw, by_init, key=lambda one: one.variance)
-    table = np.empty((several, many))
+    table = np.empty((draw_count, init_count))
     table[rows, columns] = values
     return _crossed(table)
 
@@ -80,16 +80,16 @@ def _crossed(table: Floats) -> SeedError:
     draws, inits = table.shape
     by_draw, by_init, mean = table.mean(1), table.mean(0), table.mean()
     rest = table - by_draw[:, None] - by_init + mean
-    of_draws, of_inits = inits * float(by_draw.var(ddof=1)), draws * float(by_init.var(ddof=1))
-    of_rest = float((rest**2).sum()) / ((draws - 1) * (inits - 1))
-    whole = max(of_draws + of_inits - of_rest, of_draws, of_inits)
-    parts = of_draws**2 / (draws - 1) + of_inits**2 / (inits - 1) + of_rest**2 / ((draws - 1) * (inits - 1))
+    ms_draws, ms_inits = inits * float(by_draw.var(ddof=1)), draws * float(by_init.var(ddof=1))
+    ms_rest = float((rest**2).sum()) / ((draws - 1) * (inits - 1))
+    whole = max(ms_draws + ms_inits - ms_rest, ms_draws, ms_inits)
+    parts = ms_draws**2 / (draws - 1) + ms_inits**2 / (inits - 1) + ms_rest**2 / ((draws - 1) * (inits - 1))
     return SeedError(
-        whole / table.size,
-        whole**2 / parts if parts else np.nan,
-        float(np.sqrt(max((of_draws - of_rest) / inits, 0.0))),
-        float(np.sqrt(max((of_inits - of_rest) / draws, 0.0))),
-        float(np.sqrt(of_rest)),
+        variance=whole / table.size,
+        freedom=whole**2 / parts if parts else np.nan,
+        of_draws=float(np.sqrt(max((ms_draws - ms_rest) / inits, 0.0))),
+        of_inits=float(np.sqrt(max((ms_inits - ms_rest) / draws, 0.0))),
+        of_rest=float(np.sqrt(ms_rest)),
     )
 
 

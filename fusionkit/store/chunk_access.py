@@ -112,21 +112,20 @@ class FetchedChunks:
         cache: ChunkCache,
         recorded: Mapping[str, Sequence[int]],
     ) -> None:
-        self._layout = layout
-        self._recorded = recorded
-        self._store, self._split, self._name, self._cache = store, split, name, cache
-        self._order: list[int] = []
-        self._last = -1
+        self._store, self._split, self._layout = store, split, layout
+        self._name, self._cache, self._recorded = name, cache, recorded
+        self._announced: list[int] = []
+        self._last_read = -1
         # Maps of cached files use little memory; chunks that are not in the cache are whole in memory.
-        self._capacity = max(2 * AHEAD, cache.limit // layout.chunk_bytes)
+        self._most_kept = max(2 * AHEAD, cache.limit // layout.chunk_bytes)
         self.reset()
         _alive.add(self)
 
     def reset(self) -> None:
         """Drop the threads, unfinished reads and connections of a parent process, which a forked child cannot use."""
         self._store = copy.copy(self._store)  # a copied address opens its own connection
-        self._held: OrderedDict[int, Future[ChunkStates]] = OrderedDict()
-        self._pool: ThreadPoolExecutor | None = None
+        self._kept: OrderedDict[int, Future[ChunkStates]] = OrderedDict()  # fetched or on their way; oldest use first
+        self._pool = ThreadPoolExecutor(AHEAD + 1, thread_name_prefix="fetch")
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[FetchedChunks], tuple[Any, ...]]:
@@ -135,20 +134,25 @@ class FetchedChunks:
         return FetchedChunks, given
 
     def read(self, chunk: int) -> ChunkStates:
+        """One chunk; waits until it is fetched, and starts to fetch those that are likely to be read next.
+
+        Raises:
+            StoreError: it is missing or damaged.
+        """
         with self._lock:
-            held = self._held.get(chunk)
-            if held is not None and held.done() and held.exception() is not None:
-                del self._held[chunk]  # a failed chunk is fetched again when it is read again
+            kept = self._kept.get(chunk)
+            if kept is not None and kept.done() and kept.exception() is not None:
+                del self._kept[chunk]  # a failed chunk is fetched again when it is read again
             future = self._begin(chunk)
-            for later in self._expected(chunk):
+            for later in self._likely_next(chunk):
                 self._begin(later)
-            self._last = chunk
-            self._held.move_to_end(chunk)
-            while len(self._held) > self._capacity:
-                self._held.popitem(last=False)
+            self._last_read = chunk
+            self._kept.move_to_end(chunk)
+            while len(self._kept) > self._most_kept:
+                self._kept.popitem(last=False)
         block = future.result()
         if block.states.flags.owndata:  # no map: the cache's disk is full or read-only
-            self._capacity = 2 * AHEAD
+            self._most_kept = 2 * AHEAD
         return block
 
     def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
@@ -158,22 +162,24 @@ class FetchedChunks:
         out[:] = found[layer, start : start + len(out)]
 
     def announce(self, chunks: Sequence[int]) -> None:
-        self._order = list(chunks)
+        """These chunks will be read next, in this order."""
+        self._announced = list(chunks)
 
-    def _expected(self, chunk: int) -> Sequence[int]:
-        """The chunks that are likely to be read next: those announced, else the next ones of a sequential read."""
-        at = self._order.index(chunk) if chunk in self._order else len(self._order)
-        if announced := self._order[at + 1 : at + 1 + AHEAD]:
-            return announced
-        return range(chunk + 1, min(chunk + 1 + AHEAD, self._layout.chunks)) if chunk == self._last + 1 else []
+    def _likely_next(self, chunk: int) -> Sequence[int]:
+        """The chunks announced after this one; without any, the following ones of a sequential read."""
+        if chunk in self._announced:
+            after = self._announced.index(chunk) + 1
+            if announced := self._announced[after : after + AHEAD]:
+                return announced
+        if chunk == self._last_read + 1:
+            return range(chunk + 1, min(chunk + 1 + AHEAD, self._layout.chunks))
+        return []
 
     def _begin(self, chunk: int) -> Future[ChunkStates]:
-        found = self._held.get(chunk)
-        if found is None:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(AHEAD + 1, thread_name_prefix="fetch")
-            found = self._held[chunk] = self._pool.submit(self._fetch, chunk)
-        return found
+        """Start to fetch a chunk, unless it is kept."""
+        if chunk not in self._kept:
+            self._kept[chunk] = self._pool.submit(self._fetch, chunk)
+        return self._kept[chunk]
 
     def _fetch(self, chunk: int) -> ChunkStates:
         return ChunkStates(*(self._cached(array, chunk) for array in self._layout.arrays))

@@ -107,7 +107,8 @@ def read_rows(path: Path, array: ChunkedArray, layer: int, start: int, out: NDAr
             _check_size(path, os.fstat(file.fileno()).st_size, array)
             done = 0
             while done < len(wanted):  # the kernel may read less than was asked for
-                if not (got := os.preadv(file.fileno(), [wanted[done:]], at + done)):
+                got = os.preadv(file.fileno(), [wanted[done:]], at + done)
+                if not got:
                     raise damaged(path, EOFError("it ends early"))
                 done += got
     except FileNotFoundError:
@@ -149,7 +150,8 @@ def read_chunk(path: Place, array: ChunkedArray, compression: str, recorded: int
         raw = read_bytes(path)
     except (FileNotFoundError, IsADirectoryError):
         raise missing(path) from None
-    if (fault := _fault_of(raw, array, compression, recorded)) == OTHER:
+    fault = _fault_of(raw, array, compression, recorded)
+    if fault == OTHER:
         # Since its store was opened, another store may have written an undamaged chunk to this path.
         raise StoreError(f"chunk {path} is not the one that was recorded", remedy="open the store again")
     if fault is not None:

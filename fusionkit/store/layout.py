@@ -29,7 +29,7 @@ from fusionkit.errors import StoppedError, StoreError
 from fusionkit.io.object_storage import Bounded
 from fusionkit.io.places import AnyPlace, Place, refusal
 from fusionkit.specs import MASKED
-from fusionkit.store.presence import states_path
+from fusionkit.store.presence import STATES, states_path
 
 FORMAT, VERSION = "fusionkit-store", 1
 CHUNK_BYTES = 64 << 20
@@ -132,6 +132,7 @@ class StatesLayout:
         return sum(array.chunk_bytes + CHECKSUM_BYTES for array in self.arrays)
 
     def chunk_rows(self, chunk: int) -> tuple[int, int]:
+        """The half-open range of a chunk's rows."""
         start = chunk * self.rows_per_chunk
         return start, min(start + self.rows_per_chunk, self.rows)
 
@@ -148,9 +149,13 @@ def row_bytes(layers: int, hidden: int, dtype: str) -> int:
     return layers * (hidden * ITEM_BYTES[dtype] + (SCALE_BYTES if dtype == "int8" else 0))
 
 
+def chunk_name(split: str, chunk: int, array: str) -> str:
+    """The path of a chunk's file inside its store."""
+    return f"{STATES}/{split}/{array}/c/{chunk}/0" + ("/0" if array == "hidden_states" else "")
+
+
 def chunk_path(store: AnyPlace, split: str, chunk: int, array: str = "hidden_states") -> AnyPlace:
-    folder = states_path(store) / split / array / "c" / str(chunk) / "0"
-    return folder / "0" if array == "hidden_states" else folder
+    return store / chunk_name(split, chunk, array)
 
 
 def examples_path(store: AnyPlace, split: str) -> AnyPlace:

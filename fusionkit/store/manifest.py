@@ -95,8 +95,10 @@ def checked(path: Place) -> dict[str, Any]:
             received=f"{value.get('format')} version {value.get('version')}",
             remedy="open it with the fusionkit that wrote it, or a newer one",
         )
-    shapes = (PLANNED, FINISHED) if path.name == MANIFEST else (PLANNED,)
-    for shape in (*shapes, MASKING) if value.get("rows") == MASKED else shapes:
+    shapes = [PLANNED]
+    shapes += [FINISHED] if path.name == MANIFEST else []
+    shapes += [MASKING] if value.get("rows") == MASKED else []
+    for shape in shapes:
         field = _misfit(value, shape, "")
         _require(field is None, path, field or "")
     _require(value["dtype"] in ITEM_BYTES, path, "dtype")
@@ -109,8 +111,8 @@ def checked(path: Place) -> dict[str, Any]:
     _require(value["identity"].get("pair_as", "two") == "two", path, "identity.pair_as")
     for split, fields in value["splits"].items():
         _require(split.isidentifier(), path, "splits")
-        counted = _misfit(fields.get("sequences"), int, "") is None
-        _require(counted if is_two(value) else "sequences" not in fields, path, f"splits.{split}.sequences")
+        has_sequences = _misfit(fields.get("sequences"), int, "") is None
+        _require(has_sequences if is_two(value) else "sequences" not in fields, path, f"splits.{split}.sequences")
         _require(fields["rows_per_chunk"] >= 1, path, f"splits.{split}.rows_per_chunk")
         layout = split_layout(value, split)
         names = {array.name for array in layout.arrays}
@@ -169,7 +171,7 @@ def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str |
         arrays = [open_array(store, split, array.name) for array in layout.arrays]
         labels = open_array(store, split, "mlm_labels") if manifest["rows"] == MASKED else tokens
         states = arrays[0]
-        pairs = {
+        both = {  # found in the metadata, and given by the plan or manifest
             "shape": ([a.shape for a in arrays], [layout.shape[: a.ndim] for a in arrays]),
             "chunks": ([a.chunks for a in arrays], [layout.chunk_shape[: a.ndim] for a in arrays]),
             "codecs": ([codecs_of(a) for a in arrays], [expected_codecs(layout, a) for a in layout.arrays]),
@@ -181,15 +183,15 @@ def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str |
             "labels": (labels.shape, (fields["tokens"],)),
         }
         if is_two(manifest):
-            pairs["examples"] = (open_array(store, split, PAIRS).shape, (fields["examples"], SIDES))
+            both["examples"] = (open_array(store, split, PAIRS).shape, (fields["examples"], SIDES))
     except StoppedError:
         raise
     except Exception as error:  # zarr raises OSError, KeyError, TypeError and ValueError for bad metadata
         raise damaged(states_path(store) / split, error) from error
-    differing = [
-        f"{name} {found} in states.zarr, not {given}" for name, (found, given) in pairs.items() if found != given
-    ]
-    return f"{split}: {differing[0]}" if differing else None
+    for name, (found, given) in both.items():
+        if found != given:
+            return f"{split}: {name} {found} in states.zarr, not {given}"
+    return None
 
 
 def agreed_layout(store: Place, manifest: Mapping[str, Any], split: str) -> StatesLayout:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusionkit.io.places import AnyPlace, Place, is_file
 
-PLAN, MANIFEST = "plan.json", "manifest.json"
+PLAN, MANIFEST, STATES = "plan.json", "manifest.json", "states.zarr"
 
 
 def is_store(path: Place) -> bool:
@@ -17,4 +17,4 @@ def is_complete(path: Place) -> bool:
 
 
 def states_path(store: AnyPlace) -> AnyPlace:
-    return store / "states.zarr"
+    return store / STATES

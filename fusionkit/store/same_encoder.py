@@ -45,7 +45,8 @@ def refuse_other_encoder(given: Mapping[str, Any], wanted: Mapping[str, Any], wh
     Args:
         what: the error without its reason, like "encoder 'a' is not the one of the store".
     """
-    for part in differing(given, wanted):
+    if parts := differing(given, wanted):
+        part = parts[0]
         differ = "differ" if part == "weights" else "differs"
         told = part_text(wanted, part), part_text(given, part)
         raise EncoderError(f"{what}: its {part} {differ}", expected=told[0], received=told[1], remedy=remedy)

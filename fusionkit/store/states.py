@@ -75,6 +75,7 @@ class HiddenStates:
         return as_tensor(out, self._layout.dtype == "bfloat16")
 
     def chunk_of(self, rows: IntArray) -> IntArray:
+        """The number of each row's chunk."""
         return rows // self._layout.rows_per_chunk
 
     def load(self, rows: IntArray, layers: Sequence[int], reuse: LoadedStates | None = None) -> LoadedStates:

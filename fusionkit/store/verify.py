@@ -14,9 +14,9 @@ from fusionkit.errors import StoreError
 from fusionkit.io.object_storage import UnansweredError
 from fusionkit.io.places import Place, is_file, place_errors, read_bytes
 from fusionkit.store.chunks import chunk_fault
-from fusionkit.store.layout import LM_HEAD, chunk_path
+from fusionkit.store.layout import LM_HEAD, chunk_name
 from fusionkit.store.manifest import disagreement, read_manifest, split_layout
-from fusionkit.store.presence import MANIFEST
+from fusionkit.store.presence import MANIFEST, states_path
 
 READERS = 4  # remote files read at once
 
@@ -52,9 +52,8 @@ def verify_store(path: Place) -> Iterator[Checked]:
         for array in layout.arrays:
             recorded = fields["chunks"].get(array.name, [])
             for chunk in range(chunks):
-                file = chunk_path(path, split, chunk, array.name)
-                name = f"states.zarr/{split}/{file.relative_to(path / 'states.zarr' / split)}"
-                checks.append((name, partial(chunk_fault, file, array, layout.compression, recorded[chunk])))
+                name = chunk_name(split, chunk, array.name)
+                checks.append((name, partial(chunk_fault, path / name, array, layout.compression, recorded[chunk])))
     checks += [(name, partial(_file_fault, path / name, digest)) for name, digest in manifest["files"].items()]
     # Remote files are slow to open: a few at once.
     with place_errors(path), ThreadPoolExecutor(1 if isinstance(path, Path) else READERS) as pool:
@@ -64,10 +63,10 @@ def verify_store(path: Place) -> Iterator[Checked]:
 def small_files(path: Path) -> dict[str, str]:
     """SHA-256 of every file of a planned store that is neither a chunk of states nor bookkeeping."""
     found = {}
-    for file in sorted([*(path / "states.zarr").rglob("*"), *(path / "examples").rglob("*"), path / LM_HEAD]):
+    for file in sorted([*states_path(path).rglob("*"), *(path / "examples").rglob("*"), path / LM_HEAD]):
         inside = file.relative_to(path)
-        of_states = inside.parts[2:3] in (("hidden_states",), ("scales",)) and inside.parts[3:4] == ("c",)
-        if file.is_file() and not of_states and not file.name.endswith(".partial"):
+        is_chunk = inside.parts[2:4] in (("hidden_states", "c"), ("scales", "c"))
+        if file.is_file() and not is_chunk and not file.name.endswith(".partial"):
             found[inside.as_posix()] = _sha256(file)
     return found
 
@@ -76,7 +75,7 @@ def refuse_changed_files(path: Path, recorded: dict[str, str]) -> None:
     """Raise :class:`StoreError` if a file's hash is not the one that :func:`small_files` recorded."""
     found = small_files(path)
     if found != recorded:
-        changed = sorted(dict(found.items() ^ recorded.items()))[0]
+        changed = min(name for name, _ in found.items() ^ recorded.items())
         raise StoreError(
             f"{path} is damaged",
             expected=f"{changed} as it was planned",

@@ -23,9 +23,12 @@ def encode_step(source: SourceStep, work: StudyFolder, commands: Commands) -> St
 
     def made_from() -> dict[str, Any]:
         place, encoder = Path(source.options["source"]), Path(source.options.get("encoder", "minilm"))
-        content = {"content": content_of(place)} if place.exists() else {}
-        weights = {"encoder": content_of(encoder)} if encoder.is_dir() else {}
-        return {**source.options, **{f"{name} sha256": value for name, value in {**content, **weights}.items()}}
+        found = dict(source.options)
+        if place.exists():
+            found["content sha256"] = content_of(place)
+        if encoder.is_dir():
+            found["encoder sha256"] = content_of(encoder)
+        return found
 
     def there() -> Made:
         return {work.name(store / MANIFEST): content_of(store / MANIFEST)} if is_complete(store) else {}

@@ -65,15 +65,15 @@ def forecast_study(
     """
     work.check()
     data = opened_once()
-    ledger, fittings, steps, done = prepare(study, work, commands, known, data)
+    prepared = prepare(study, work, commands, known, data)
     with tempfile.TemporaryDirectory(prefix="fusionkit-run-") as folder:
         planner = _Planner(study, work, commands, Path(folder), data)
-        found = [planner.encode(name, f"encode {name}" in done) for name in study.sources]
-        found += [planner.fit(sweep, fittings[name]) for name, sweep in study.sweeps.items()]
+        found = [planner.encode(name, f"encode {name}" in prepared.encoded) for name in study.sources]
+        found += [planner.fit(sweep, prepared.fittings[name]) for name, sweep in study.sweeps.items()]
     # A table, figures and the page take seconds at most; they are made again if anything before them is.
     changed = any(each.state != THERE for each in found)
-    for step in steps[len(found) :]:
-        there = not changed and step.is_done(ledger.step(step.name))
+    for step in prepared.steps[len(found) :]:
+        there = not changed and step.is_done(prepared.ledger.step(step.name))
         found.append(StepForecast(step.name, THERE if there else MISSING))
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fusionkit.errors import unknown_name
 from fusionkit.report.altair import altair, vl_convert
@@ -49,12 +49,22 @@ def steps_of(study: Study, work: StudyFolder, commands: Commands, fittings: Mapp
     return steps
 
 
-def prepare(
-    study: Study, work: StudyFolder, commands: Commands, known: Known | None, data: Data
-) -> tuple[Ledger, dict[str, SweepFit], list[Step], list[str]]:  # fmt: skip
-    """The ledger, the sweeps by name, all steps, and the names of the encode steps that are done; ``data`` opens
-    sources.
+class PreparedStudy(NamedTuple):
+    """A study before its work begins.
+
+    Attributes:
+        ledger: of its folder. fittings: its sweeps by name. steps: all, in order. encoded: the names of the encode
+            steps that are done.
     """
+
+    ledger: Ledger
+    fittings: dict[str, SweepFit]
+    steps: list[Step]
+    encoded: list[str]
+
+
+def prepare(study: Study, work: StudyFolder, commands: Commands, known: Known | None, data: Data) -> PreparedStudy:
+    """The steps of a study, after :func:`preflight`, whose errors it raises; ``data`` opens sources."""
     ledger = Ledger(work)
     # A sweep that others start from needs weights, which records do not have: it is trained.
     begun = {name for sweep in study.sweeps.values() for name in sweep.begins}
@@ -62,10 +72,9 @@ def prepare(
         name: SweepFit(sweep, work, known=None if name in begun else known) for name, sweep in study.sweeps.items()
     }
     steps = steps_of(study, work, commands, fittings)
-    encodes = steps[: len(study.sources)]
-    done = [step.name for step in encodes if step.is_done(ledger.step(step.name))]
-    preflight(study, fittings, done, data)
-    return ledger, fittings, steps, done
+    encoded = [step.name for step in steps[: len(study.sources)] if step.is_done(ledger.step(step.name))]
+    preflight(study, fittings, encoded, data)
+    return PreparedStudy(ledger, fittings, steps, encoded)
 
 
 def run_study(
@@ -83,9 +92,10 @@ def run_study(
     """
     work.check()
     with work.held():
-        ledger, _, steps, _ = prepare(study, work, commands, known, opened_once())
+        prepared = prepare(study, work, commands, known, opened_once())
+        ledger = prepared.ledger
         ledger.begin(command, study.value)
-        for step in steps:
+        for step in prepared.steps:
             began = time.monotonic()
             if step.is_done(ledger.step(step.name)):
                 yield StepResult(step.name, False, 0.0)
@@ -97,19 +107,18 @@ def run_study(
             yield StepResult(step.name, True, seconds)
 
 
-def preflight(study: Study, fittings: Mapping[str, SweepFit], done: Sequence[str], data: Data) -> None:
+def preflight(study: Study, fittings: Mapping[str, SweepFit], encoded: Sequence[str], data: Data) -> None:
     """Open the sources that are not encoded yet, and expand the sweeps whose stores are there.
 
     Args:
-        fittings: by the names of sweeps. done: names of the steps that are done, those of sources included. data: opens
-            sources.
+        fittings: by the names of sweeps. encoded: the names of the encode steps that are done. data: opens sources.
 
     Raises:
         UsageError, DataError: what an encode or a fit would refuse.
     """
     if study.figures != () or study.report is not None:
         altair(), vl_convert()  # without them drawing would fail, hours later
-    columns = {name: columns_of(each, data) for name, each in study.sources.items() if f"encode {name}" not in done}
+    columns = {name: columns_of(each, data) for name, each in study.sources.items() if f"encode {name}" not in encoded}
     for name, sweep in study.sweeps.items():
         missing = [source for source in sweep.sources if source in columns]
         if not missing and not sweep.begins:  # a sweep that starts from others can be expanded only when these are done

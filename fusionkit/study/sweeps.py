@@ -66,14 +66,14 @@ def read_sweep_step(
     judges = _stores(written, (*keys, "evaluate-on"), top.get("evaluate-on", []), sources, shares=False)
     begins = [each for block in blocks for each in (*block.get("init_from", ()), block.get("draw_from"))]
     return SweepStep(
-        name,
-        tuple(trained),
-        tuple(each for each, _ in judges),
-        tuple(blocks),
-        tuple(dict.fromkeys(each for each in begins if each is not None)),
-        {**_without_rivals(every, own), **top},
-        written.where(*keys),
-        tuple(tasks),
+        name=name,
+        parts=tuple(trained),
+        judges=tuple(each for each, _ in judges),
+        blocks=tuple(blocks),
+        begins=tuple(dict.fromkeys(each for each in begins if each is not None)),
+        block={**_without_rivals(every, own), **top},
+        place=written.where(*keys),
+        tasks=tuple(tasks),
     )
 
 

@@ -104,6 +104,7 @@ def test_one_of_several_tasks_takes_them(store: Path, tmp_path: Path, fusionkit:
     assert list(json.loads(told.out)["heads"]) == ["intent", "slots"]
 
 
+@pytest.mark.soak("products")
 def test_a_cluster_s_workers_import_them(store: Path, tmp_path: Path, fusionkit: Command) -> None:
     done = fusionkit(
         "fit", store, *CHOICES, "--fusion", FUSION, "--cluster", "local", "--workers", 1, "--out", tmp_path / "runs"

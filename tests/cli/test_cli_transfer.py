@@ -10,8 +10,10 @@ from typing import Any
 import fsspec
 import pytest
 
+import fusionkit as package
 from fusionkit.cli.console import given_share
 from fusionkit.errors import UsageError
+from fusionkit.io.files import read_json
 from fusionkit.store import open_store
 
 Command = Callable[..., Any]
@@ -169,3 +171,13 @@ def test_stores_are_needed(fusionkit: Command, tmp_path: Path) -> None:
     done = fusionkit("fit", "--out", tmp_path / "runs")
     assert done.code == 2
     assert "fit needs STORE" in done.err
+
+
+def test_over_the_store_that_judged_them_runs_score_as_they_were_judged(mixed: tuple[Path, Any], french: Path) -> None:
+    """Their layers are looked up anew there: 0, 3 and 6 of 0, 3, 5 and 6."""
+    for split in ("validation", "test"):
+        found = package.evaluate(mixed[0], data=french, split=split, device="cpu")
+        assert len(found) == 2
+        for each in found:
+            recorded = read_json(each.run.folder / "run.json")["scores"][split]
+            assert each.scores == pytest.approx(recorded, abs=1e-12)

@@ -67,6 +67,7 @@ def test_workers_make_the_same_bytes_as_one_process(
     assert {path.name for path in tmp_path.iterdir()} == {"s"}
 
 
+@pytest.mark.soak("products")
 def test_short_sentences_have_the_bytes_of_a_process_with_other_threads(
     cluster: Cluster, settings: ClusterSettings, content: Content, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ from fusionkit.runs.claims import Claims
 from fusionkit.specs import RunSpec
 
 SPEC = RunSpec(store="s", task="tagging", label="tags", fusion="last", head="tagger")
-NOTHING: Any = None  # no unit is trained, so no context is asked for
+NOTHING: Any = SimpleNamespace(halving=False)  # no unit is trained, so nothing else of a context is asked for
 
 
 class Reporter:

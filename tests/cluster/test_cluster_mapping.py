@@ -86,6 +86,7 @@ def test_a_hopeless_error_is_raised_as_it_came(cluster: Cluster) -> None:
 
 # Dask sometimes leaves a half-open connection to a killed worker to the garbage collector.
 @pytest.mark.filterwarnings("ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.soak("kills")
 def test_a_task_whose_worker_is_killed_again_and_again_is_not_to_blame(
     cluster: Cluster, tmp_path: Path, pids: Pids
 ) -> None:

@@ -81,6 +81,7 @@ def test_a_scheduler_without_workers_is_told_of_and_one_with_them_makes_the_same
         pass
 
 
+@pytest.mark.soak("products")
 def test_under_tls_only_those_with_a_certificate_are_let_in(certificates: dict[str, Any]) -> None:
     with open_cluster(ClusterSettings(workers=1, gpus=0, **certificates)) as cluster:
         found = [record for _, record in each_done(cluster, lambda item: item + 1, range(5), on_aside=print)]

@@ -110,8 +110,13 @@ def test_the_first_token_is_the_first_that_has_a_state(toy: Any) -> None:
     several = np.flatnonzero(np.diff(ragged.row_offsets) > 1)
     mask[ragged.row_offsets[several]] = False
     second = Ragged(ragged.hidden_states, ragged.row_offsets, mask)
-    found = FusionClassifier("extra-layers:1", pool="cls", epochs=1).fit(second, labels)
-    assert len(found.predict(second)) == len(labels)
+    kept = [torch.from_numpy(mask[slice(*ragged.row_offsets[i : i + 2])]) for i in range(60)]
+    found: Any = FusionClassifier("extra-layers:1", pool="cls", epochs=1).fit(second, labels)
+    rows = [second[i][kept[i]][:, list(found.layers_)] for i in range(60)]
+    with torch.no_grad():
+        fused = torch.stack([found.model_.fusion(each, torch.tensor([0, len(each)]))[0] for each in rows])
+        expected = found.model_.head.score(fused).softmax(1).numpy()
+    np.testing.assert_allclose(found.predict_proba(second), expected, rtol=1e-3)
 
 
 def without_rows(ragged: Ragged) -> Ragged:

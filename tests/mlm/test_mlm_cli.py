@@ -68,7 +68,6 @@ def test_from_text_to_perplexities(text: Path, checkpoint: Callable[[str], Path]
     records = json.loads(run("fit", store, "--out", runs, "--epochs", "1", "--json").stdout)
     assert [record["fusion"] for record in records] == ["last", "linear", "concat-affine", "attention"]
     assert {record["metric"] for record in records} == {"perplexity"}
-    assert all(record["score"] > 1 for record in records)
     table = run("results", runs).stdout
     assert f"{records[0]['score']:.1f} " in table
 

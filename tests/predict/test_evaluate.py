@@ -261,3 +261,24 @@ def test_a_spread_is_of_the_scores_that_all_seeds_have(runs: Path, tmp_path: Pat
     assert spread is not None
     assert "f1" not in spread["scores"]["validation"]
     assert len(spread["scores"]["validation"]) == len(older["scores"]["validation"]) > 0
+
+
+def test_a_column_and_a_number_of_examples_that_are_named_are_what_is_scored(
+    runs: Path, rows: list[dict[str, Any]], write: Callable[..., Path]
+) -> None:
+    """The column of training is there too, with the words of other examples."""
+    [run] = [path.parent for path in runs.glob("*/run.json") if "ladder" in read_json(path)["spec"]["fusion"]]
+    plain = [{"tokens": row["tokens"], "label": row["label"]} for row in rows]
+    turned = [{**row, "other": row["tokens"], "tokens": rows[at - 1]["tokens"]} for at, row in enumerate(plain)]
+
+    def likely(given: Iterable[dict[str, Any]], **how: Any) -> tuple[list[Any], list[Any]]:
+        [found] = fusionkit.evaluate(run, data=write(given), device="cpu", **how)
+        [head] = found.heads.values()
+        assert head.probabilities is not None
+        return head.gold, head.probabilities
+
+    gold, wanted = likely(plain)
+    few, found = likely(turned, inputs={"tokens": "other"}, limit=7)
+    assert few == gold[:7]
+    assert found == pytest.approx(wanted[:7], abs=1e-5)
+    assert likely(turned)[1] != pytest.approx(wanted, abs=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
 from fusionkit.fit.train.decisions import predict
+from fusionkit.heads import reads_sequences
+from fusionkit.io.files import read_json
 from fusionkit.predict import Label, Number, Predictor
 from fusionkit.sources import Columns, Source
 from fusionkit.specs import EncodeSpec
@@ -69,7 +72,9 @@ def stored_scores(store: Store, predictor: Predictor) -> tuple[list[Any], torch.
     """What the run's own model decides over the store's validation split, and its scores."""
     [run] = predictor.runs.values()
     spec = run.spec
-    data = load_task(store, *choose_task(store, spec.task, spec.label), spec.pool, run.sees_examples)
+    data = load_task(
+        store, *choose_task(store, spec.task, spec.label), spec.pool, run.sees_examples, reads_sequences(spec.head)
+    )
     places = tuple(store.layers.index(layer) for layer in run.layers)
     batch = data.validation.batch(np.arange(30), places)
     with torch.inference_mode():
@@ -175,3 +180,28 @@ def test_a_pair_needs_both_texts(pair_store: Callable[..., Store], fit_run: FitR
     for pair in ([["a", "text"]], ["one"]), (["a text"], [["one", "two"]]):
         with pytest.raises(UsageError, match="each side of a pair is a text"):
             predictor.predict(*pair)
+
+
+@pytest.mark.parametrize("head", ["esim", pytest.param("esim-regressor", marks=pytest.mark.soak("products"))])
+def test_a_head_that_compares_two_sequences_answers_live_and_is_evaluated_as_over_the_store(
+    pair_store: Callable[..., Store], fit_run: FitRun, tmp_path: Path, head: str
+) -> None:
+    task, label = ("pair-classification", "label") if head == "esim" else ("regression", "share")
+    store = pair_store("tokens")
+    run = fit_run(store, task=task, label=label, head=head, fusions=["linear"])
+    predictor = fusionkit.load(run, device="cpu")
+    frame = store["validation"].examples
+    decided, scores = stored_scores(store, predictor)
+    found = [each[label] for each in predictor.predict(frame["text"].tolist(), frame["pair"].tolist())]
+    if head == "esim":
+        likely = [list((answer.probabilities or {}).values()) for answer in found if isinstance(answer, Label)]
+        np.testing.assert_allclose(likely, scores.softmax(-1).numpy(), atol=1e-5)
+    else:
+        np.testing.assert_allclose([one.value for one in found if isinstance(one, Number)], decided, atol=1e-4)
+    place = tmp_path / "validation.jsonl"
+    rows = frame[["text", "pair", label]].to_dict(orient="records")
+    place.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    [stored], [live] = (fusionkit.evaluate(run, data=data, device="cpu") for data in (store.path, place))
+    recorded = read_json(stored.run.folder / "run.json")["scores"]["validation"]
+    assert stored.scores == pytest.approx(recorded, abs=1e-6)
+    assert live.scores == pytest.approx(recorded, abs=1e-4)

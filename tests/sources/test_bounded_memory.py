@@ -68,9 +68,15 @@ WRITERS: dict[str, Callable[[Path, int], None]] = {
     "train.jsonl": jsonl, "train.csv": csv, "train.txt": conll, "train.parquet": parquet, "saved": saved,
 }  # fmt: skip
 
+SOAK = pytest.mark.soak("products")
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes on Linux alone")
-@pytest.mark.parametrize("name", WRITERS)
+# In the gate one of each kind of reading: spooled text, and Arrow.
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ("train.jsonl", "saved") else pytest.param(name, marks=SOAK) for name in WRITERS],
+)
 def test_sixteen_times_the_examples_take_no_more_memory(tmp_path: Path, name: str) -> None:
     paths = []
     for count in (FEW, MANY):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +142,32 @@ def test_a_files_name_may_be_no_utf8(tmp_path: Path, suffix: str) -> None:
     source = open_source(str(tmp_path / f"caf\udce9{suffix}"))
     assert source.name == r"caf\udce9"  # as JSON can hold it
     assert source.splits["train"].num_rows
+
+
+FEW = {"train": ["one", "two", "three"], "test": ["four", "five", "six"]}
+
+
+@pytest.mark.parametrize("limit", [2, 9])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet", ".txt"])
+def test_a_limit_takes_the_first_examples_of_each_split_of_any_format(tmp_path: Path, suffix: str, limit: int) -> None:
+    folder = tmp_path / "few"
+    folder.mkdir()
+    for split, words in FEW.items():
+        path = folder / f"{split}{suffix}"
+        if suffix == ".parquet":
+            pq.write_table(pa.table({"text": words}), path)
+            continue
+        lines: list[str] = {
+            ".csv": ["text,label", *(f"{word},x" for word in words)],
+            ".tsv": ["text\tlabel", *(f"{word}\tx" for word in words)],
+            ".jsonl": [json.dumps({"text": word}) for word in words],
+            ".txt": [f"{word} B-x\n" for word in words],
+        }[suffix]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    source = open_source(str(folder), limit=limit)
+    found = {
+        split: [row["tokens"][0] if "tokens" in row else row["text"] for row in examples.slice(0).to_pylist()]
+        for split, examples in source.splits.items()
+    }
+    assert found == {split: words[:limit] for split, words in FEW.items()}
+    assert source.name == f"few (first {limit})"

@@ -268,7 +268,7 @@ def test_what_changes_while_a_step_reads_it_is_read_again(tmp_path: Path, monkey
         return {"out": "made"}
 
     step = Step("encode one", "", lambda: {"content": read[-1]}, lambda known: {"out": "made"}, make)
-    prepared = lambda *given: (Ledger(StudyFolder(tmp_path)), None, [step], None)  # noqa: E731
+    prepared = lambda *given: SimpleNamespace(ledger=Ledger(StudyFolder(tmp_path)), steps=[step])  # noqa: E731
     monkeypatch.setattr("fusionkit.study.run.prepare", prepared)
     study: Any = SimpleNamespace(value={})
     nothing: Any = None

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import fusionkit
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import UsageError
@@ -204,7 +205,9 @@ def test_tasks_that_share_all_but_heads_need_one_pass(stores: TaskStores, tmp_pa
 def test_a_run_with_nothing_to_train_is_scored(stores: TaskStores, tmp_path: Path) -> None:
     record = trained(stores, run_of(stores, freeze="head", fusions=["last"], max_steps=(4,)), tmp_path)
     assert (record["trained_parameters"], record["best_epoch"]) == (0, 0)
-    assert 0 <= record["scores"]["test"]["kind_accuracy"] <= 1
+    places = [Path(str(stores.store_of[name].path)) for name in ("kind", "tags")]
+    [found] = fusionkit.evaluate(record["folder"], data=places)
+    assert found.scores == pytest.approx(record["scores"]["test"], abs=1e-6)
 
 
 def test_a_whole_encoder_serves_all_tasks_of_its_export(stores: TaskStores, tmp_path: Path) -> None:

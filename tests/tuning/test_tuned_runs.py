@@ -196,9 +196,10 @@ def test_the_rate_falls_from_layer_to_layer(store: Store, train: Train, tmp_path
         for name, tensor in load_file(record["folder"] / "delta.safetensors").items()
         if name.endswith("dense.weight")
     }
+    assert len({name.split(".")[2] for name in moved}) == 3
     for name, change in moved.items():
         layer = int(name.split(".")[2]) + 1
-        assert change == pytest.approx(1e-3 * 0.5 ** (3 - layer), rel=0.6), name
+        assert change == pytest.approx(1e-3 * 0.5 ** (3 - layer), rel=0.25), name
 
 
 def test_a_planned_store_is_enough_where_no_run_is_frozen(

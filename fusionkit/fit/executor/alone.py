@@ -13,7 +13,6 @@ they are wall-clock time.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
@@ -26,7 +25,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import RATE, CostModel
-from fusionkit.fit.executor.sample import LEAST, PLAIN, some
+from fusionkit.fit.executor.sample import LEAST, PLAIN, epoch_times, sample_of
 from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes, load_into_memory
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.model.warm_start import load_start_weights
@@ -88,10 +87,10 @@ class CostsAlone:
         cost, data = self.of(spec), self._context.data(spec)
         length = length_of(spec, self._count.learned(spec))
         scorings = sum(point["validation_score"] is not None for point in result.curve)
-        tests = list(data.tests.values()) or ([] if data.test is None else [data.test])
+        tests = sum(map(len, data.scored_tests.values()))
         whole = len(data.validation) if result.watched < len(data.validation) else 0
         return {
-            "seconds_alone": cost.seconds(result.steps / length.epoch, scorings, whole + sum(map(len, tests))),
+            "seconds_alone": cost.seconds(result.steps / length.epoch, scorings, whole + tests),
             "training_flops": cost.training_flops,
             "prediction_flops": cost.prediction_flops,
             "peak_memory_alone": cost.peak_memory,
@@ -106,21 +105,14 @@ class CostsAlone:
         share = min(SECONDS / EPOCHS / counted, 1.0)
         epochs = 2 * round(min(max(SECONDS / counted, EPOCHS), MOST_EPOCHS) / 2)
         batches = max(round(share * learned / spec.batch_size), 1)
-        part = replace(
+        part = sample_of(
             data,
-            train=some(data.train, learned if share == 1 else min(batches * spec.batch_size, learned)),
-            validation=some(data.validation, max(round(share * watched), min(LEAST, watched))),
-            test=None,
-            tests={},
+            learned=learned if share == 1 else min(batches * spec.batch_size, learned),
+            watched=max(round(share * watched), min(LEAST, watched)),
         )
         clock = clock_of(self._context.device)
-        marks = [clock()]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # scores of a handful of examples are often undefined
-            sample = replace(spec, epochs=epochs)
-            for _ in self._context.train([sample], lambda _: marks.append(clock()), part):
-                pass
-        took = np.diff(marks)
+        took = np.diff(epoch_times(self._context, [replace(spec, epochs=epochs)], part, clock))  # [epochs]
+        # Epochs 3, 5, … are not scored, epochs 4, 6, … are.
         steps, scored = (median(took[first::2]) if len(took) > first else 0.0 for first in (2, 3))
         scoring = max(scored - steps, 0.0)
         grown, shown = learned / max(len(part.train), 1), watched / max(len(part.validation), 1)

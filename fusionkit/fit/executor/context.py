@@ -20,11 +20,11 @@ from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.online_code import coded_data
 from fusionkit.dataset.pooled import pooled_data
 from fusionkit.dataset.share import Share
-from fusionkit.dataset.stores import Stores, stores_of
+from fusionkit.dataset.stores import Stores, shares_of, stores_of
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
-from fusionkit.fit.executor.through_encoder import SAVE_EVERY, OnStep, StateFile, TunedStep, trainer
+from fusionkit.fit.executor.through_encoder import SAVE_EVERY, OnStep, StateFile, trainer
 from fusionkit.fit.executor.units import data_key, pools_first
 from fusionkit.fit.model.warm_start import WarmStart, open_starts
 from fusionkit.fit.sweep.grid import read_layers
@@ -122,13 +122,16 @@ class SweepContext:
             data: splits to use instead of :meth:`data`. tell: called with notes. on_step, state: for a run that trains
                 through the encoder: called with its steps; gives the file where its state is saved.
         """
-        data, start = data or self.data(specs[0]), self.starts
+        data = data or self.data(specs[0])
         if specs[0].is_alone:
             (spec,) = specs  # such a run is a unit of its own
-            kept = None if state is None else state(spec)
-            return trainer().train(spec, self, on_epoch, on_step or _say_nothing, data, kept)  # type: ignore[no-any-return]
-        hidden, sharers = self.store.hidden, self.sharers
-        return train_unit(specs, data, self.positions, hidden, on_epoch, start, tell, sharers, self.device, halving)
+            on_step = on_step or (lambda spec, step: None)
+            saved = None if state is None else state(spec)
+            return trainer().train(spec, self, on_epoch, on_step, data, saved)  # type: ignore[no-any-return]
+        return train_unit(
+            specs, data, self.positions, self.store.hidden, on_epoch, self.starts, tell, self.sharers, self.device,
+            halving,
+        )  # fmt: skip
 
     def load(self, spec: RunSpec) -> TaskData:
         """The splits with all rows of the store (:meth:`data` may have their means), read anew at each call."""
@@ -139,10 +142,6 @@ class SweepContext:
         task, label = choose_task(self.store, spec.task, spec.label)
         whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
         return load_task(self.store, task, label, spec.pool, whole, unpooled, control=spec.control)
-
-
-def _say_nothing(spec: RunSpec, step: TunedStep) -> None:
-    pass
 
 
 def opening_of(context: SweepContext) -> Opening | None:
@@ -158,10 +157,9 @@ def opening_of(context: SweepContext) -> Opening | None:
     folders = [start.run.folder for start in context.starts.values()]
     if not all(map(_opens_again, stores_of(store))) or not all((path / RECORD).is_file() for path in folders):
         return None
-    parts = store.parts if isinstance(store, Mix) else [Share(each) for each in stores_of(store)]
     choices = store.choices if isinstance(store, TaskStores) else ()
     return {
-        "parts": [[address(part.store.path), part.part] for part in parts],
+        "parts": [[address(part.store.path), part.part] for part in shares_of(store)],
         "tasks": [{**vars(each), "store": each.store.digest} for each in choices],
         "evaluate_on": [address(each.path) for each in store.evaluation_stores] if isinstance(store, Mix) else [],
         "starts": [str(path.resolve()) for path in folders],

@@ -8,6 +8,9 @@ a row's states. The fusion reads n_f rows of training and v_f of validation, the
 multiplied with each row once in the forward pass and twice in the backward pass. e: epochs; P: weights that a run
 trains. For a run that trains through the encoder, only the encoder's products are counted: 2 · 12 d² per sub-token and
 layer that runs, with d the hidden size.
+
+A part that ``--freeze`` names is counted as if it were trained. The products are multiplied by a factor that is
+measured for runs with the same part frozen (:mod:`fusionkit.fit.executor.estimate`); the bytes are an upper bound.
 """
 
 from __future__ import annotations
@@ -72,8 +75,10 @@ class CostModel:
     def watched(self, spec: RunSpec) -> int:
         """Validation examples that are scored each time; with several tasks ``validate_on`` counts for each of them."""
         count = self._all_sizes(spec).validation
-        limit = spec.validate_on and spec.validate_on * (len(self.context.data(spec).parts) if spec.is_multi else 1)
-        return min(limit or count, count)
+        if spec.validate_on is None:
+            return count
+        tasks = len(self.context.data(spec).parts) if spec.is_multi else 1
+        return min(spec.validate_on * tasks, count)
 
     def epochs(self, spec: RunSpec) -> int:
         """Epochs that a run begins if nothing stops it earlier."""
@@ -127,12 +132,12 @@ class CostModel:
 
     def weights(self, units: Sequence[Unit]) -> int:
         """Bytes of the trained weights of the largest unit, in all their :data:`COPIES`."""
-        return max((4 * COPIES * sum(map(self._learned, unit)) for unit in units), default=0)
+        return max((4 * COPIES * sum(map(self._trained_weights, unit)) for unit in units), default=0)
 
-    def _learned(self, spec: RunSpec) -> int:
-        """The number of weights that a run trains. Through the encoder at most, with all encoder weights."""
+    def _trained_weights(self, spec: RunSpec) -> int:
+        """The number of weights that a run trains; through the encoder at most, as if it trained all of its weights."""
         most = 0 if spec.is_frozen else self.context.store.manifest["encoder"]["parameters"]
-        return self._shape(spec).learned + int(most)
+        return self._shape(spec).trained + int(most)
 
     def _held(self, unit: Unit) -> int:
         """Bytes of the unit's splits while they are held in memory."""
@@ -145,10 +150,13 @@ class CostModel:
         return min(round(draws) + held_bytes(data.validation, layers), HELD_BYTES)
 
     def _all_sizes(self, spec: RunSpec) -> Sizes:
+        if self._sizes is not None:
+            return self._sizes
         data = self.context.data(spec)
-        tests = data.tests.values() or ([] if data.test is None else [data.test])
-        examples = [sum(map(len, split.streams)) for split in (data.train, data.validation, *tests)]
-        return self._sizes or Sizes(examples[0], examples[1], sum(examples[2:]))
+        train, validation, *tests = (
+            sum(map(len, split.streams)) for split in (data.train, data.validation, *data.scored_tests.values())
+        )
+        return Sizes(train, validation, sum(tests))
 
     def _shape(self, spec: RunSpec) -> _Shape:
         """The shape of a run's model, which is built on the meta device, once for all runs of one shape."""
@@ -160,9 +168,9 @@ class CostModel:
                 model = model_of(spec, layers, self.context.store.hidden, classes, data.sides, data.lm_head)
             fusions = {id(part.fusion): _numbers(part.get_submodule("fusion")) for part in model.parts.values()}
             self._shapes[key] = _Shape(
-                sum(fusions.values()),
-                {name: _numbers(part.head) for name, part in model.parts.items()},
-                sum(weights.numel() for weights in model.parameters() if weights.requires_grad),
+                fusions=sum(fusions.values()),
+                heads={name: _numbers(part.head) for name, part in model.parts.items()},
+                trained=sum(weights.numel() for weights in model.parameters() if weights.requires_grad),
             )
         return self._shapes[key]
 
@@ -173,7 +181,7 @@ class _Shape:
 
     fusions: int
     heads: Mapping[str, int]
-    learned: int
+    trained: int
 
 
 def _numbers(module: nn.Module) -> int:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ from fusionkit.dataset.stores import Stores
 from fusionkit.fit.executor.cost import RATE, CostModel
 from fusionkit.fit.executor.plan import START_SECONDS, makespan, plan
 from fusionkit.fit.executor.prepare import prepare
-from fusionkit.fit.executor.sample import LEAST, PLAIN, some
+from fusionkit.fit.executor.sample import LEAST, PLAIN, epoch_times, sample_of
+from fusionkit.fit.grouped import grouped
 from fusionkit.fit.model.warm_start import WarmStart
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.fit.train.halving import epochs_share, rivals_of, setting_of
@@ -99,18 +100,13 @@ def forecast(
     measured.sample(missing, cost)
     seconds = {spec: measured.factor(spec) * cost.seconds(spec) for spec in missing}
     if halving:
-        settings: dict[Any, set[Any]] = {}
-        for spec in specs:
-            settings.setdefault(rivals_of(spec), set()).add(setting_of(spec))
+        settings = {key: len({*map(setting_of, alike)}) for key, alike in grouped(specs, rivals_of).items()}
         for spec in missing:
-            count = len(settings[rivals_of(spec)])
-            seconds[spec] *= epochs_share(count, cost.epochs(spec), spec.validate_every)
+            seconds[spec] *= epochs_share(settings[rivals_of(spec)], cost.epochs(spec), spec.validate_every)
     chosen = plan(prepared, workers)
     units = [sum(seconds[spec] for spec in unit) for unit in chosen.units]
     begin = START_SECONDS + context.seconds if chosen.workers > 1 else 0.0
-    parts: dict[tuple[Any, ...], list[RunSpec]] = {}
-    for spec in missing:
-        parts.setdefault(tuple(getattr(spec, name) for name in SHOWN), []).append(spec)
+    parts = grouped(missing, attrgetter(*SHOWN))
     kinds = {kind_of(spec): spec for spec in missing}
     found = Forecast(
         runs=len(specs),
@@ -150,11 +146,8 @@ class Measurements:
 
     def sample(self, specs: Sequence[RunSpec], cost: CostModel) -> None:
         """Measure the unknown kinds, those with the most work first, until the time is up."""
-        missing: dict[Kind, list[RunSpec]] = {}
-        for spec in specs:
-            if kind_of(spec) not in self._known:
-                missing.setdefault(kind_of(spec), []).append(spec)
-        for kind, alike in sorted(missing.items(), key=lambda each: -sum(map(cost.seconds, each[1]))):
+        unknown = grouped((spec for spec in specs if not self.knows(spec)), kind_of)
+        for kind, alike in sorted(unknown.items(), key=lambda each: -sum(map(cost.seconds, each[1]))):
             if self._known and self._left <= 0:
                 return
             began = time.monotonic()
@@ -183,25 +176,15 @@ def kind_of(spec: RunSpec) -> Kind:
 
 def sampled(spec: RunSpec, runs: int, cost: CostModel) -> float:
     """The measured factor of a run where ``runs`` like it are trained together; raises if memory runs out."""
-    data = cost.context.data(spec)
     # An epoch goes over the sample once: the user's number of steps may take hours.
     spec = dataclasses.replace(spec, steps_per_epoch=None)
     share = min(SAMPLE_SECONDS * RATE / (runs * cost.products(spec)), 1.0)
     learned = max(round(share * cost.learned(spec)), min(spec.batch_size, cost.learned(spec)))
-    part = dataclasses.replace(
-        data,
-        train=some(data.train, learned),
-        validation=some(data.validation, max(round(share * cost.watched(spec)), LEAST)),
-        test=None,
-        tests={},
-    )
+    part = sample_of(cost.context.data(spec), learned, max(round(share * cost.watched(spec)), LEAST))
     plain = dataclasses.replace(spec, epochs=EPOCHS, validate_every=1, **PLAIN)
     specs = [dataclasses.replace(plain, init_seed=seed) for seed in range(runs)]
-    ends: list[float] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scores of a handful of examples are often undefined
-        for _ in cost.context.train(specs, lambda _: ends.append(time.perf_counter()), part):
-            pass
+    times = epoch_times(cost.context, specs, part, time.perf_counter)
     learned, scored = (sum(map(len, split.streams)) for split in (part.train, part.validation))
     products = cost.products_over(plain, learned, scored)
-    return (ends[-1] - ends[runs - 1]) * RATE / ((EPOCHS - 1) * runs * products)
+    # The first epoch of all runs is not counted.
+    return (times[-1] - times[runs]) * RATE / ((EPOCHS - 1) * runs * products)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from fusionkit.dataset.draws import draw_of
@@ -19,13 +20,12 @@ from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 from fusionkit.statistics.kept_answers import RunAnswers
 
-Heads = Sequence[RunSpec]
 Learned = dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, RunAnswers]]]
 
 
 def keep_floors(
     floors: Sequence[RunSpec],
-    heads: Heads,
+    heads: Sequence[RunSpec],
     context: SweepContext,
     runs: RunsFolder,
     on_end: Callable[[dict[str, Any]], None],
@@ -40,13 +40,13 @@ def keep_floors(
     Raises:
         UsageError: the task has no such floor.
     """
-    beside = {tuple(getattr(head, name) for name in SHARED): head for head in reversed(heads)}
+    shared = attrgetter(*SHARED)
+    beside = {shared(head): head for head in reversed(heads)}  # the first head with these fields
     learned: Learned = {}
     for spec in floors:
         if runs.has(spec.digest):
             continue
-        head = beside[tuple(getattr(spec, name) for name in SHARED)]
-        plain = replace(head, init_from=None, init_part=None, freeze=None)
+        plain = replace(beside[shared(spec)], init_from=None, init_part=None, freeze=None)
         record, answers = floor_record(context, spec, plain, learned)
         runs.write(spec, record, {}, answers=answers)
         on_end(record)
@@ -77,15 +77,9 @@ def _outcome(spec: RunSpec, data: TaskData, drawn: IntArray | None) -> tuple[dic
     train = data.train if drawn is None else data.train.subset(drawn)
     floor = learn(spec.fusion, data, train)
     validation = data.task.scores(data.validation.gold, floor.answer(data.validation), data.labels)
-    splits = data.tests or ({} if data.test is None else {"": data.test})
-    answers = {name: task_answers(data, split, floor.answer(split)) for name, split in splits.items()}
+    answers = {name: task_answers(data, split, floor.answer(split)) for name, split in data.scored_tests.items()}
     tests = {name: kept.scores() for name, kept in answers.items()}
-    among = (tests[name] for name, split in splits.items() if split is data.test)
-    test = (
-        None
-        if data.test is None
-        else next(among, None) or task_answers(data, data.test, floor.answer(data.test)).scores()
-    )
+    test = next(iter(tests.values()), None)  # of several, the first is `data.test`
     metric = next(iter(validation))
     seconds = time.perf_counter() - began
     outcome = {

@@ -57,7 +57,8 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
     most = min(asked or (max(cores() // torch.get_num_threads(), 1) if on_cpu else 1), len(missing))
     # One unit per worker if there are enough runs. Halving does not spread a fusion over units, so that their costs
     # differ: several units per worker even them out.
-    shared = max(min(most_runs, -(-len(missing) // (max(most, 1) * (UNITS_EACH if context.halving else 1)))), 1)
+    wanted = max(most, 1) * (UNITS_EACH if context.halving else 1)
+    shared = max(min(most_runs, -(-len(missing) // wanted)), 1)
     units, widest, notes = _fitting(missing, shared, 1 if elsewhere else most, cost, spare)
     if (most := min(most, len(units))) <= 1:
         return alone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,17 +67,17 @@ def prepare(
     With ``retry_failed``, runs with a failed record count as missing; without ``halving``, stopped runs do.
     Errors are those of :func:`fusionkit.fit.fit`, and StoreError for a damaged record in ``runs``.
     """
-    StateFile.of(runs.path, save_every)
+    StateFile.of(runs.path, save_every)  # raises for a text that is neither steps nor minutes
     runs.claim()
     runs.all_records()  # of all sweeps: the table reads them, and a damaged one would end this sweep later
-    context = SweepContext(store, starts, {one.digest: one.ids for one in draws}, device=device, halving=halving)
-    context.save_every = save_every
+    given = {one.digest: one.ids for one in draws}
+    context = SweepContext(store, starts, given, device=device, halving=halving, save_every=save_every)
     records = {spec: record for spec in specs if (record := runs.record(spec)) is not None}
+    done = {spec for spec, record in records.items() if counts_as_done(record, retry_failed, halving)}
+    there = [spec for spec in specs if spec in done]
+    missing = [spec for spec in specs if spec not in done]
     failed = [spec for spec, record in records.items() if record["status"] == "failed"]
     stopped = [spec for spec, record in records.items() if record["status"] == "stopped" and not halving]
-    again = {*failed, *stopped} if retry_failed else {*stopped}
-    there = [spec for spec in specs if spec in records and spec not in again]
-    missing = [spec for spec in specs if spec not in records or spec in again]
     notes = list[str]()
     if there:
         notes.append(f"{len(there)} of {counted(len(specs), 'run')} there already")
@@ -97,17 +97,25 @@ def prepare(
         notes += data.notes
         for name, part in parts_of(spec).items():
             check_sides(part.head, data.sides[name])
-        context.learned(spec)
+        context.learned(spec)  # raises where the draw cannot be made
+        labels = {name: part.labels for name, part in data.parts.items()}
         if (start := context.start(spec)) is not None:
-            check_start(spec, start, {name: part.labels for name, part in data.parts.items()})
-        classes = {name: len(part.labels) for name, part in data.parts.items()}
-        sizes = len(read_layers(store, spec)), store.hidden, classes, data.sides
-        notes += starting_notes(spec, *sizes)
+            check_start(spec, start, labels)
+        classes = {name: len(known) for name, known in labels.items()}
+        notes += starting_notes(spec, len(read_layers(store, spec)), store.hidden, classes, data.sides)
     _check_methods(missing, store)
     notes += _layer_notes(missing, context)
     if halving:
         _check_halving(missing, context)
     return Prepared(context, missing, there, failed, stopped, list(dict.fromkeys(notes)))
+
+
+def counts_as_done(record: Mapping[str, Any], retry_failed: bool, halving: bool) -> bool:
+    """Whether the run of a record is done: it is not trained again, as a failed one is with ``retry_failed``, and a
+    stopped one without ``halving``.
+    """
+    again = {"failed": retry_failed, "stopped": not halving}
+    return not again.get(record["status"], False)
 
 
 def _check_methods(specs: Sequence[RunSpec], store: Stores) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fusionkit.dataset.mixture import Mix
-from fusionkit.dataset.stores import Stores, stores_of
+from fusionkit.dataset.stores import Stores, shares_of
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.fit.executor.alone import CostsAlone
@@ -83,8 +82,9 @@ def do_unit(
 
     try:
         work = {spec: cost.products(spec) for spec in mine}
-        for spec in (spec for spec in mine if not spec.is_alone):
-            alone.of(spec)  # measured now, not between two epochs of other runs
+        for spec in mine:
+            if not spec.is_alone:
+                alone.of(spec)  # measured now, not between two epochs of other runs
         peak = PeakMemory(context.device)
         with RunWriter(runs, kept) as keeping:
 
@@ -154,7 +154,7 @@ def record_of(context: SweepContext, spec: RunSpec, outcome: dict[str, Any]) -> 
     store, data, start = context.store, context.data(spec), context.start(spec)
     encoder = store.manifest["encoder"]
     others = outcome.get("others", {})
-    stores = [part.store for part in store.parts] if isinstance(store, Mix) else stores_of(store)
+    stores = [part.store for part in shares_of(store)]
     return {
         "spec": spec.to_dict(),
         "data": store.name,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from fusionkit.fit.grouped import grouped
 from fusionkit.fit.train.halving import rivals_of, setting_of
 from fusionkit.fit.vectorized.width import shape_of
 from fusionkit.fusions import is_affine, sees_examples
@@ -48,11 +49,8 @@ def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST, halving: bool = F
     Where such runs make several units, each fusion is spread evenly over them, so that no worker gets only the
     expensive ones. With ``halving``, runs that compete stay in one unit, even if they are more than ``widest``.
     """
-    together: dict[tuple[Any, ...], list[RunSpec]] = {}
-    for spec in specs:
-        together.setdefault(unit_key(spec), []).append(spec)
     units = list[Unit]()
-    for alike in together.values():
+    for alike in grouped(specs, unit_key).values():
         if halving:
             units += map(tuple, _packed(alike, widest))
         else:
@@ -67,28 +65,24 @@ def split_in_two(unit: Sequence[RunSpec], halving: bool = False) -> tuple[Unit, 
     With ``halving``, runs that compete stay together. If all of them compete, the seeds of a setting stay together, so
     that its score is still their mean.
     """
-    for key in (rivals_of, setting_of) if halving else ():
-        groups: dict[Any, list[RunSpec]] = {}
-        for spec in unit:
-            groups.setdefault(key(spec), []).append(spec)
-        if len(groups) > 1:
-            parts, half = list(groups.values()), len(groups) // 2
-            return tuple(chain.from_iterable(parts[:half])), tuple(chain.from_iterable(parts[half:]))
+    if halving:
+        for key in (rivals_of, setting_of):
+            parts = list(grouped(unit, key).values())
+            if len(parts) > 1:
+                half = len(parts) // 2
+                return tuple(chain.from_iterable(parts[:half])), tuple(chain.from_iterable(parts[half:]))
     half = -(-len(unit) // 2)
     return tuple(unit[:half]), tuple(unit[half:])
 
 
 def _packed(specs: Sequence[RunSpec], widest: int) -> list[list[RunSpec]]:
     """Units that do not split groups of competing runs."""
-    groups: dict[Any, list[RunSpec]] = {}
-    for spec in specs:
-        groups.setdefault(rivals_of(spec), []).append(spec)
     units = list[list[RunSpec]]()
-    for group in groups.values():
+    for group in grouped(specs, rivals_of).values():
         if units and len(units[-1]) + len(group) <= widest:
             units[-1] += group
         else:
-            units.append(list(group))
+            units.append(group)
     return units
 
 

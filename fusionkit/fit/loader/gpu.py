@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.dataset.batch import FILLING, Batch, SharedBuffer
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.fit.loader.minibatches import InMemoryStates, Minibatches
 from fusionkit.fit.loader.sampler import Sampler
-from fusionkit.ragged import flat_rows
+from fusionkit.ragged import IntArray, flat_rows
 
 FEWEST_ROWS = 16
-Shape = tuple[int, int, int | None]  # of a minibatch: examples, padded rows, padded rows of its longest example
 
 
 def filled(rows: int) -> int:
@@ -30,6 +31,47 @@ def filled(rows: int) -> int:
     while size < rows:
         size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
     return size
+
+
+class BatchShape(NamedTuple):
+    """The shape of a step's minibatches: their examples, their rows with padding, and an upper bound of the rows of an
+    example, None where fusions do not read whole examples.
+    """
+
+    examples: int
+    rows: int
+    longest: int | None
+
+
+class EpochPlan(NamedTuple):
+    """The minibatches of an epoch, on the device.
+
+    Attributes:
+        shapes: of each step's minibatches.
+        places: int64 ``[steps, seeds, most rows]``, the places of the rows in memory; padding repeats the first row.
+        targets: ``[steps, seeds, most rows]``, with a last axis of classes where a row may have several; padding is
+            :data:`~fusionkit.dataset.batch.FILLING`.
+        offsets: int64 ``[steps, seeds, most examples + 1]``, of each minibatch's own examples.
+    """
+
+    shapes: list[BatchShape]
+    places: Tensor
+    targets: Tensor
+    offsets: Tensor
+
+
+class OrderedDraw(NamedTuple):
+    """The examples of one data seed in the order of an epoch.
+
+    Attributes:
+        places: int64 ``[rows]``, the places of their rows in memory. offsets: int64 ``[examples + 1]``.
+        targets: ``[examples]`` where an example's rows are pooled, else ``[rows]``; a last axis as in
+            :class:`EpochPlan`.
+    """
+
+    places: IntArray
+    targets: NDArray[Any]
+    offsets: IntArray
 
 
 class GpuLoader:
@@ -59,7 +101,7 @@ class GpuLoader:
         self._held, self._kind = one.states, torch.from_numpy(one.targets[:0]).dtype
         self._several = one.targets.shape[1:]  # a target's shape: (classes,) where a row may have several, else ()
         self._dense = all(draw.is_dense for draw in draws.values())
-        self._buffers: dict[Shape, tuple[Tensor, Tensor, Tensor, Minibatches]] = {}
+        self._buffers: dict[BatchShape, tuple[Tensor, Tensor, Tensor, Minibatches]] = {}
         self._seeds: tuple[int, ...] = ()
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
@@ -67,19 +109,23 @@ class GpuLoader:
         if self._seeds != tuple(seeds):
             self._seeds = tuple(seeds)
             self._buffers = {}
-        shapes, places, targets, offsets = self._plan(epoch)
-        for step, shape in enumerate(shapes):
+        plan = self._plan(epoch)
+        for step, shape in enumerate(plan.shapes):
             if shape not in self._buffers:
                 self._buffers[shape] = self._allocated(*shape)
-            examples, rows, _ = shape
-            states, own_targets, own_offsets, batches = self._buffers[shape]
-            self._held.select(places[step, :, :rows].flatten(), states.flatten(0, 1))
-            own_targets.copy_(targets[step, :, : own_targets.shape[1]])
-            own_offsets.copy_(offsets[step, :, : examples + 1])
+            states, targets, offsets, batches = self._buffers[shape]
+            self._held.select(plan.places[step, :, : shape.rows].flatten(), states.flatten(0, 1))
+            targets.copy_(plan.targets[step, :, : targets.shape[1]])
+            offsets.copy_(plan.offsets[step, :, : shape.examples + 1])
             yield batches
 
     def _allocated(self, examples: int, rows: int, longest: int | None) -> tuple[Tensor, Tensor, Tensor, Minibatches]:
-        """Buffers for minibatches of one shape: states, targets and offsets of all seeds, and the views of each."""
+        """Buffers for minibatches of one shape, and the views of each seed.
+
+        Returns:
+            states ``[seeds, rows, layers, hidden]``; targets ``[seeds, rows]``, or ``[seeds, examples]`` where rows are
+            pooled, with a last axis as in :class:`EpochPlan`; offsets ``[seeds, examples + 1]``; the views.
+        """
         count, (_, layers, hidden) = len(self._seeds), self._held.shape
         states = torch.empty(count, rows, layers, hidden, device=self._device)
         units = examples if self._pooled else rows
@@ -92,48 +138,43 @@ class GpuLoader:
         }
         return states, targets, offsets, Minibatches(batches)
 
-    def _plan(self, epoch: int) -> tuple[list[Shape], Tensor, Tensor, Tensor]:
-        """The row indices of each minibatch; padding repeats the first row.
+    def _ordered(self, seed: int, epoch: int) -> OrderedDraw:
+        draw, order = self._draws[seed], self._orders[seed].examples(epoch)
+        at, offsets = flat_rows(draw.offsets, order)
+        read_at = at if draw.read is None else flat_rows(draw.read_offsets, order)[0]
+        targets = draw.targets[read_at if draw.kept is not None else order]
+        if draw.read is not None and not self._pooled:
+            padded = np.full((len(at), *self._several), FILLING, dtype=targets.dtype)
+            padded[draw.read[at]] = targets
+            targets = padded
+        return OrderedDraw(draw.rows[at], targets, offsets)
 
-        Returns:
-            the shape of each step's minibatches; on the device the rows' places ``[steps, seeds, most rows]``, their
-            targets, with a last axis of classes where a row may have several, and offsets
-            ``[steps, seeds, most examples + 1]``.
-        """
-        found = []
-        for seed in self._seeds:
-            draw, order = self._draws[seed], self._orders[seed].examples(epoch)
-            at, offsets = flat_rows(draw.offsets, order)
-            read_at = at if draw.read is None else flat_rows(draw.read_offsets, order)[0]
-            told = draw.targets[read_at if draw.kept is not None else order]
-            if draw.read is not None and not self._pooled:
-                given = np.full((len(at), *self._several), FILLING, dtype=told.dtype)
-                given[draw.read[at]] = told
-                told = given
-            found.append((draw.rows[at], told, offsets))
-        bounds = np.append(np.arange(0, len(order), self._size), len(order))  # of the minibatches' examples
-        examples = np.diff(bounds)
-        most = np.max([np.diff(offsets[bounds]) for _, _, offsets in found], 0)
-        rows = most if self._dense else np.array([filled(count) for count in most])
+    def _plan(self, epoch: int) -> EpochPlan:
+        draws = [self._ordered(seed, epoch) for seed in self._seeds]
+        count = len(draws[0].offsets) - 1  # examples of each draw
+        bounds = np.append(np.arange(0, count, self._size), count)  # [steps + 1], of the minibatches' examples
+        examples = np.diff(bounds)  # [steps]
+        rows = np.max([np.diff(draw.offsets[bounds]) for draw in draws], 0)  # [steps], of the seed with the most
+        if not self._dense:
+            rows = np.array([filled(each) for each in rows])
         longest: list[int | None] = [None] * len(rows)
         if self._whole:
-            lengths = np.max([np.diff(offsets) for _, _, offsets in found], 0)
-            longest = [filled(count) for count in np.maximum.reduceat(lengths, bounds[:-1])]
-        shape = len(examples), len(self._seeds), int(rows.max())
+            lengths = np.max([np.diff(draw.offsets) for draw in draws], 0)  # [examples]
+            longest = [filled(each) for each in np.maximum.reduceat(lengths, bounds[:-1])]
+        shape = len(rows), len(draws), int(rows.max())
         places = np.zeros(shape, dtype=np.int64)
-        targets = np.full((*shape, *self._several), FILLING, dtype=found[0][1].dtype)
-        inside = np.zeros((*shape[:2], int(examples.max()) + 1), dtype=np.int64)
-        for k, (lies, told, offsets) in enumerate(found):
+        targets = np.full((*shape, *self._several), FILLING, dtype=draws[0].targets.dtype)
+        offsets = np.zeros((*shape[:2], int(examples.max()) + 1), dtype=np.int64)
+        for k, draw in enumerate(draws):
             for step, (first, last) in enumerate(pairwise(bounds)):
-                own = offsets[first : last + 1]
-                here = slice(own[0], own[-1])
-                places[step, k, : own[-1] - own[0]] = lies[here]
-                units = slice(first, last) if self._pooled else here
-                targets[step, k, : units.stop - units.start] = told[units]
-                inside[step, k, : len(own)] = own - own[0]
-        shapes = list(zip(examples.tolist(), rows.tolist(), longest, strict=True))
-        sent = [torch.from_numpy(each).to(self._device) for each in (places, targets, inside)]
-        return shapes, sent[0], sent[1], sent[2]
+                own = draw.offsets[first : last + 1]
+                of_rows = slice(own[0], own[-1])
+                of_units = slice(first, last) if self._pooled else of_rows
+                places[step, k, : own[-1] - own[0]] = draw.places[of_rows]
+                targets[step, k, : of_units.stop - of_units.start] = draw.targets[of_units]
+                offsets[step, k, : len(own)] = own - own[0]
+        shapes = [BatchShape(*each) for each in zip(examples.tolist(), rows.tolist(), longest, strict=True)]
+        return EpochPlan(shapes, *(torch.from_numpy(each).to(self._device) for each in (places, targets, offsets)))
 
 
 class GpuLoaders:

@@ -11,10 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from fusionkit.dataset.draws import epoch_order, window_order
-from fusionkit.dataset.mixture import Mix
-from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import ChunkedStates, TaskSplit
-from fusionkit.dataset.stores import Stores, stores_of
+from fusionkit.dataset.stores import Stores, shares_of
 from fusionkit.ragged import IntArray
 from fusionkit.specs import SHUFFLE, WINDOW
 
@@ -24,7 +22,7 @@ AUTO_BYTES = 8 << 30  # of train's states in float32, all stored layers; the sam
 def usual_order(store: Stores) -> str:
     """``window`` where the train splits together are larger than :data:`AUTO_BYTES`, else ``shuffle``."""
     rows = 0.0
-    for part in store.parts if isinstance(store, Mix) else map(Share, stores_of(store)):
+    for part in shares_of(store):
         if "train" in part.store.splits and len(train := part.store["train"]):
             rows += len(train.hidden_states) * part.count(len(train)) / len(train)
     return WINDOW if 4 * rows * len(store.layers) * store.hidden > AUTO_BYTES else SHUFFLE

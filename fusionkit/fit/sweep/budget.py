@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from fusionkit.dataset.infer_task import choose_tasks
-from fusionkit.dataset.stores import Stores
+from fusionkit.dataset.stores import Stores, choose_tasks_of
 from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.errors import UsageError
 from fusionkit.fit.sweep.grid import layer_by_layer, usual_fusions
@@ -25,7 +24,6 @@ from fusionkit.fit.sweep.open_widths import Count, OpenWidth, filled, leaves_out
 from fusionkit.fusions import build_fusion, fusion_layers
 from fusionkit.options.entry import joined
 from fusionkit.specs import FROZEN, parse_layers
-from fusionkit.store import Store
 
 PLAN = "fusionkit.tuning.weights_plan"
 
@@ -43,8 +41,7 @@ def with_widths(store: Stores, block: Mapping[str, Any]) -> Iterator[dict[str, A
     if not leaves_out(block):
         yield choices
         return
-    asked = joined(block.get("task")), joined(block.get("label"))
-    tasks = store.tasks if isinstance(store, TaskStores) else _tasks(store, *asked)
+    tasks = choose_tasks_of(store, joined(block.get("task")), joined(block.get("label")))
     shares_method = len(tasks) > 1 and not isinstance(store, TaskStores)
     shares_fusion = len(tasks) > 1 and block.get("joint_fusion") != "each"
     given = block.get("fusions") or usual_fusions(store)
@@ -69,13 +66,6 @@ def with_widths(store: Stores, block: Mapping[str, Any]) -> Iterator[dict[str, A
         own = options_for(FROZEN, choices) if method == FROZEN and {*methods} > {FROZEN} else choices
         one = {"methods": (method,), "fusions": (fusion,)}
         yield {**own, **one, **({} if chosen is None else {"fusion_layers": (chosen,)})}
-
-
-def _tasks(store: Any, task: str | None, label: str | None) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = (
-        choose_tasks(store, task, label) if isinstance(store, Store) else store.choose_tasks(task, label)
-    )
-    return found
 
 
 def _no_weights(text: str) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusionkit.dataset.draws import check_draw
-from fusionkit.dataset.infer_task import StoreFacts, choose_fusion, choose_pool, choose_tasks
+from fusionkit.dataset.infer_task import StoreFacts, choose_fusion, choose_pool
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
-from fusionkit.dataset.stores import Stores
+from fusionkit.dataset.stores import Stores, choose_tasks_of
 from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.loader.sampler import usual_order
@@ -26,7 +26,6 @@ from fusionkit.names import EVERY_LAYER
 from fusionkit.options.entry import SWEPT, joined
 from fusionkit.options.tables import FIT
 from fusionkit.specs import AUTO, FROZEN, MASKED, MDL_BLOCKS, SHUFFLE, RunSpec, parse_layers
-from fusionkit.store import Store
 from fusionkit.tasks import Task
 from fusionkit.tasks.head_check import is_somebodys
 from fusionkit.tasks.joint import fitting_heads, text_of
@@ -84,14 +83,12 @@ def expand(
     """
     mix = store if isinstance(store, Mix) else None
     multi = store if isinstance(store, TaskStores) else None
-    asked = joined(task), joined(label)
-    if isinstance(store, TaskStores):
-        beside = {"--draw-from": draws, "--control": control, "--mdl": mdl, "--init-from": starts}
-        check_multi({"task": task, "label": label, "head": head, **options}, methods, store, beside)
-        columns = store.tasks
-    else:
+    if multi is None:
         refuse_of_tasks(options)
-        columns = choose_tasks(store, *asked) if isinstance(store, Store) else store.choose_tasks(*asked)
+    else:
+        beside = {"--draw-from": draws, "--control": control, "--mdl": mdl, "--init-from": starts}
+        check_multi({"task": task, "label": label, "head": head, **options}, methods, multi, beside)
+    columns = choose_tasks_of(store, joined(task), joined(label))
     tasks = {name: each for name, (each, _) in columns.items()}
     heads = fitting_heads(tasks, joined(head)) if multi is None else multi.heads
     whole = text_of(tasks)

@@ -70,9 +70,8 @@ def options_for(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     if method == FROZEN:  # options of methods do not apply to it
         known = options_of(RunSpec)
-        return {
-            name: value for name, value in given.items() if name not in {known[each].parameter for each in OF_METHODS}
-        }
+        of_methods = {known[name].parameter for name in OF_METHODS}
+        return {name: value for name, value in given.items() if name not in of_methods}
     entry = parse_method(method).entry
     rates = given.get("encoder_lrs") or (entry.rates[0],)
     rates = rates if isinstance(rates, (tuple, list)) else (rates,)

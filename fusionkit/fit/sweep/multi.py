@@ -82,7 +82,7 @@ def named_tasks(
 
 def _pairs(flag: str, text: str | None, known: Mapping[str, object]) -> list[tuple[str, str]]:
     found = []
-    for part in (text or "").split(",") if text else []:
+    for part in text.split(",") if text else []:
         name, equals, value = part.partition("=")
         if not equals or not value:
             raise UsageError(

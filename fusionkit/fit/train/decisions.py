@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,10 +35,27 @@ BLOCK_ROWS = 1024  # rows that are scored at once: few enough for a core's cache
 GPU_BLOCK_ROWS = 16384  # a GPU has to be filled, and pays for each call
 SCORE_BYTES = 64 << 20  # of the scores over a vocabulary that are computed at once
 STREAMED_BYTES = 256 << 20  # of float32: a larger split in a store is read a chunk at a time
-# Examples that are scored at once: the places of their units (the examples or their words) among all units of the
-# split, int64 [n]; their batch; its states in bfloat16, where decisions are made in bfloat16 first.
-ScoreBlock = tuple[Tensor, Batch, Tensor | None]
 Decisions = Tensor  # class numbers, numbers or probabilities, ``[units, …]``; of many runs ``[R, units, …]``
+
+
+class ScoreBlock(NamedTuple):
+    """Examples that are scored at once.
+
+    Attributes:
+        places: int64 ``[n]``, the places of their units (the examples or their words) among all units of the split.
+        narrow: the states of ``batch`` in bfloat16, where decisions are made in bfloat16 first; else None.
+    """
+
+    places: Tensor
+    batch: Batch
+    narrow: Tensor | None
+
+
+class Judged(NamedTuple):
+    """The scores of a model on a split, its task's own metric first, and what is kept of its answers."""
+
+    scores: dict[str, float]
+    answers: RunAnswers | None
 
 
 def block_rows(device: torch.device) -> int:
@@ -74,12 +91,12 @@ def score_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -
     """The blocks of :func:`read_blocks`, ready to be scored; a block that is kept may be scored again in place."""
     on_cpu = device.type == "cpu" and has_bfloat16() and len(split.targets) >= LEAST_ROWS
     for examples, batch in read_blocks(split, layers, device):
-        units = torch.from_numpy(units_of(split, examples)).to(device)
+        places = torch.from_numpy(units_of(split, examples)).to(device)
         pays = on_cpu or (device.type == "cuda" and len(batch.states) >= GPU_LEAST_ROWS)
         narrow = batch.states.bfloat16() if pays else None
         sequences = split.sequences(examples)
         longest = int((split.offsets[sequences + 1] - split.offsets[sequences]).max(initial=0))
-        yield units, replace(batch, place=SharedBuffer(), longest=longest), narrow
+        yield ScoreBlock(places, replace(batch, place=SharedBuffer(), longest=longest), narrow)
 
 
 def units_of(split: TaskSplit, examples: IntArray) -> IntArray:
@@ -150,8 +167,9 @@ def decide(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> di
         for name, part in split.parts.items()
     }
     model.eval()
+    home = home_of(model)
     with torch.inference_mode():
-        for examples, batch in (block for each in split.streams for block in read_blocks(each, layers, home_of(model))):
+        for examples, batch in chain.from_iterable(read_blocks(each, layers, home) for each in split.streams):
             for name, found in model.decide(batch).items():
                 decided[name][torch.from_numpy(units_of(split.parts[name], examples))] = found.cpu()
     return decided
@@ -169,28 +187,26 @@ def score(model: Model, data: TaskData, split: TaskSplit, layers: Layers, choose
     """The task's scores of a model on a split; its own metric comes first. ``choose`` as in :func:`predict_parts`. For
     an online code they are the lengths of the split's code.
     """
+    return judged(model, data, split, layers, choose).scores
+
+
+def judged(model: Model, data: TaskData, split: TaskSplit, layers: Layers, choose: bool = False) -> Judged:
+    """:func:`score`, and what is kept of the answers; nothing for an online code."""
     if data.coding is not None and isinstance(model, FusedModel):
         batches = (batch for _, batch in read_blocks(split, layers, home_of(model)))
-        return code_scores(model, batches, data.coding, split is data.test)
-    return judged(model, data, split, layers, choose)[0]
-
-
-def judged(
-    model: Model, data: TaskData, split: TaskSplit, layers: Layers, choose: bool = False
-) -> tuple[dict[str, float], RunAnswers]:
-    """:func:`score`, and what is kept of the answers."""
+        return Judged(code_scores(model, batches, data.coding, split is data.test), None)
     found = predict_parts(model, data, split, layers, choose)
     gold = {name: part.gold for name, part in split.parts.items()}
     scores = {name: part.task.scores(gold[name], found[name], part.labels) for name, part in data.parts.items()}
     kept = {name: task_answers(part, split.parts[name], found[name]) for name, part in data.parts.items()}
     if not data.others:
-        return scores[data.name], RunAnswers(kept)
+        return Judged(scores[data.name], RunAnswers(kept))
     if data.apart:
-        return joint_means(scores, None), RunAnswers(kept)
+        return Judged(joint_means(scores, None), RunAnswers(kept))
     exact = [name for name, part in data.parts.items() if not part.task.numeric]
     told, said = ({name: side[name] for name in exact} for side in (gold, found))
     frame = frame_of(told, said) if len(exact) == len(scores) else None
-    return joint_scores(told, said, scores), RunAnswers(kept, frame)
+    return Judged(joint_scores(told, said, scores), RunAnswers(kept, frame))
 
 
 def task_answers(data: TaskData, split: TaskSplit, found: list[Any]) -> KeptAnswers:

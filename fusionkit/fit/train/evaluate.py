@@ -7,7 +7,7 @@ stack at once, on the device of the decisions. It equals the first of ``Task.sco
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,30 +40,34 @@ from fusionkit.tags import are_span_tags
 COUNTED = 1 << 23  # words whose spans are counted at once, at about 20 bytes each
 
 
-def decide_all(
-    stacks: Sequence[tuple[Stack, Layers]],
-    split: TaskSplit,
-    blocks: Iterable[ScoreBlock],
-    watch: Stopwatch,
-    runs: Sequence[Runs],
-) -> list[Decisions]:
-    """The decision of every run on every unit of a split: ``[R, units, …]`` per stack, on its device. A stack comes
-    with the positions of its layers among those of the blocks; its time is charged to its ``runs``.
+class StackedRuns(NamedTuple):
+    """Runs that are scored together: their stack, the positions of its layers among those that are read, and the runs.
+
+    The stack's time is charged to ``runs``, which are in its order.
     """
+
+    stack: Stack
+    places: Layers
+    runs: Runs
+
+
+def decide_all(
+    stacks: Sequence[StackedRuns], split: TaskSplit, blocks: Iterable[ScoreBlock], watch: Stopwatch
+) -> list[Decisions]:
+    """The decision of every run on every unit of a split: ``[R, units, …]`` per stack, on its device."""
     kind = torch.float32 if split.targets.dtype == np.float32 else torch.int64
-    device, units = stacks[0][0].device, len(split.targets)
+    device, shape = stacks[0].stack.device, split.targets.shape  # [units, …]
     with torch.inference_mode(), full_float32(device):
-        shape = split.targets.shape
-        found = [torch.empty(len(stack.specs), *shape, dtype=kind, device=device) for stack, _ in stacks]
-        deciders = [decider_of(stack, units, split.read is None) for stack, _ in stacks]
+        found = [torch.empty(len(each.runs), *shape, dtype=kind, device=device) for each in stacks]
+        deciders = [decider_of(each.stack, shape[0], split.read is None) for each in stacks]
         for at, whole, narrow in blocks:
-            for (stack, chosen), decide, decided, own in zip(stacks, deciders, found, runs, strict=True):
-                with watch.of(own):
-                    batch = layers_of_batch(whole, chosen)
+            for (stack, places, runs), decide, decided in zip(stacks, deciders, found, strict=True):
+                with watch.of(runs):
+                    batch = layers_of_batch(whole, places)
                     if narrow is None or decide is None:
-                        decided[:, at] = stack.decide(batch, units)
+                        decided[:, at] = stack.decide(batch, shape[0])
                     else:
-                        decided[:, at] = decide(batch, layers_of(narrow, chosen))
+                        decided[:, at] = decide(batch, layers_of(narrow, places))
     return found
 
 
@@ -108,19 +112,15 @@ class Evaluator:
     def scores(self, decided: Decisions, thresholds: Sequence[float | None] = ()) -> list[dict[str, float]]:
         """All of the task's scores for each run, its own metric first; ``thresholds``: one per run, None for none."""
         if not self._counts_classes:
-            data, split = self._data, self._split
-            own = thresholds or [None] * len(decided)
-            told = [named(data, split, run, threshold) for run, threshold in zip(decided, own, strict=True)]
-            return [data.task.scores(split.gold, answers, data.labels) for answers in told]
+            data, gold = self._data, self._split.gold
+            return [data.task.scores(gold, answers, data.labels) for answers in self._named(decided, thresholds)]
         every = self._every(decided)
         if self._spans is None:
-            gold = self._gold.cpu().numpy()
-            found = [class_scores(gold, run) for run in every.cpu().numpy()]
-            if len(self._data.labels) == 2:  # numbered as in data.labels
-                found = [
-                    each | positive_scores(gold, run, 1) for each, run in zip(found, every.cpu().numpy(), strict=True)
-                ]
-            return found
+            units, binary = self._gold.cpu().numpy(), len(self._data.labels) == 2  # numbered as in data.labels
+            return [
+                class_scores(units, run) | (positive_scores(units, run, 1) if binary else {})
+                for run in every.cpu().numpy()
+            ]
         found = []
         for some in self._parts(every):
             right, marked = (count.tolist() for count in self._spans.counts(some))
@@ -131,16 +131,18 @@ class Evaluator:
     def kept(self, decided: Decisions, thresholds: Sequence[float | None] = ()) -> list[RunAnswers]:
         """What is kept of each run's answers; arguments as of :meth:`scores`."""
         if not self._counts_classes:
-            data, split = self._data, self._split
-            own = thresholds or [None] * len(decided)
-            told = [named(data, split, run, threshold) for run, threshold in zip(decided, own, strict=True)]
-            return [RunAnswers({data.name: task_answers(data, split, answers)}) for answers in told]
-        every = self._every(decided)
-        if self._spans is not None:
-            found = [each for some in self._parts(every) for each in self._span_answers(self._spans, some)]
+            found = [task_answers(self._data, self._split, answers) for answers in self._named(decided, thresholds)]
+        elif self._spans is None:
+            found = self._class_answers(self._every(decided))
         else:
-            found = self._class_answers(every)
+            parts = self._parts(self._every(decided))
+            found = [each for some in parts for each in self._span_answers(self._spans, some)]
         return [RunAnswers({self._data.name: each}) for each in found]
+
+    def _named(self, decided: Decisions, thresholds: Sequence[float | None]) -> list[list[Any]]:
+        """Each run's answers, one per example; arguments as of :meth:`scores`."""
+        own = thresholds or [None] * len(decided)
+        return [named(self._data, self._split, run, each) for run, each in zip(decided, own, strict=True)]
 
     def _span_answers(self, spans: Spans, every: Tensor) -> list[KeptAnswers]:
         assert self._split.word_offsets is not None

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from fusionkit.fit.grouped import grouped
 from fusionkit.fit.train.result import Curve, RunState
 from fusionkit.metrics import is_better
 from fusionkit.specs import RunSpec
@@ -92,9 +93,12 @@ class Halving:
         self._trials: dict[Rivals, dict[str, Progress]] = {}
         for record in records:
             spec = RunSpec.from_dict(record["spec"])
-            status, metric = record["status"], record.get("metric") or ""
             trial = Progress(
-                setting_of(spec), metric, record.get("curve") or [], status == "failed", status == "stopped"
+                setting_of(spec),
+                metric=record.get("metric") or "",
+                curve=record.get("curve") or [],
+                failed=record["status"] == "failed",
+                stopped=record["status"] == "stopped",
             )
             self._trials.setdefault(rivals_of(spec), {})[spec.digest] = trial
 
@@ -104,18 +108,15 @@ class Halving:
         Args:
             runs: all that were trained in this epoch. failed: those of them whose loss was not finite.
         """
-        together: dict[Rivals, list[RunState]] = {}
-        for run in runs:
-            rivals = rivals_of(run.spec)
-            together.setdefault(rivals, []).append(run)
-            trial = Progress(setting_of(run.spec), run.metric, run.curve, run in failed)
-            self._trials.setdefault(rivals, {})[run.spec.digest] = trial
+        together = grouped(runs, lambda run: rivals_of(run.spec))
+        for rivals, mine in together.items():
+            trials = self._trials.setdefault(rivals, {})
+            for run in mine:
+                trials[run.spec.digest] = Progress(setting_of(run.spec), run.metric, run.curve, failed=run in failed)
         return {run for rivals, mine in together.items() for run in self._losers(mine, self._trials[rivals], epoch)}
 
     def _losers(self, runs: Sequence[RunState], trials: Mapping[str, Progress], epoch: int) -> list[RunState]:
-        by_setting: dict[Setting, list[Progress]] = {}
-        for trial in trials.values():
-            by_setting.setdefault(trial.setting, []).append(trial)
+        by_setting = grouped(trials.values(), lambda trial: trial.setting)
         epochs = min(run.length.epochs for run in runs)
         kept = rungs(len(by_setting), epochs, runs[0].spec.validate_every).get(epoch)
         if kept is None:

@@ -45,7 +45,7 @@ class UnitInputs:
 
     Attributes:
         stored: the watched part of validation, as it is stored. watched: the same, in memory where ``holds_watched``.
-            window_bytes: bytes of the windows that are read while others are trained on.
+        window_bytes: bytes of the windows that are read while others are trained on.
     """
 
     def __init__(
@@ -61,9 +61,10 @@ class UnitInputs:
         self._draws, self._layers, self._data, self._hidden = draws, layers, data, hidden
         self._device = device
         repeated = any(length_of(spec, len(draws[spec.data_seed])).epochs > 1 for spec in specs)
-        # Bytes that may be held: on a GPU half of what is free, the other half is for the runs.
+        # Bytes that inputs may take: on a GPU half of what is free, the other half is for the runs.
         free = None if device.type == "cpu" else room(device, sharers)
-        self._room = 0 if not repeated else HELD_BYTES if free is None else free // 2
+        most = HELD_BYTES if free is None else free // 2
+        self._room = most if repeated else 0  # what is read once is not held
         spec, orders = specs[0], {seed: Sampler(draw, specs[0].order, seed) for seed, draw in draws.items()}
         streamed = {
             seed: StreamingLoader(draw, layers, orders[seed], spec.batch_size, device)

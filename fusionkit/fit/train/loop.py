@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -21,13 +21,14 @@ from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.infer_task import check_sides
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
+from fusionkit.fit.grouped import grouped
 from fusionkit.fit.loader.gpu import GpuLoader
 from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.joint import Model, model_of
 from fusionkit.fit.model.precision import full_float32, has_bfloat16
 from fusionkit.fit.model.warm_start import WarmStart, load_start_weights
 from fusionkit.fit.train.decisions import block_rows, score
-from fusionkit.fit.train.evaluate import Evaluator, decide_all
+from fusionkit.fit.train.evaluate import Evaluator, StackedRuns, decide_all
 from fusionkit.fit.train.halving import Halving
 from fusionkit.fit.train.inputs import UnitInputs, training_split
 from fusionkit.fit.train.result import BestEpoch, DivergenceError, RunResult, RunState, StoppedRun, results_of
@@ -44,6 +45,7 @@ from fusionkit.store.layer_positions import positions_of
 from fusionkit.tasks import parts_of
 
 Ended = tuple[RunSpec, RunResult | DivergenceError | StoppedRun]
+OnEpoch = Callable[[RunSpec], None]
 
 
 @dataclass(eq=False)
@@ -80,7 +82,7 @@ def train_unit(
     data: TaskData,
     layers_of: Callable[[RunSpec], Layers],
     hidden: int,
-    on_epoch: Callable[[RunSpec], None],
+    on_epoch: OnEpoch,
     starts: Mapping[str, WarmStart] | None = None,
     tell: Callable[[str], None] | None = None,
     sharers: int = 1,
@@ -102,32 +104,12 @@ def train_unit(
         UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
             an example has. MemoryError, RuntimeError: memory runs out.
     """
-    watch = Stopwatch(device)
-    unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device, watch)
-    for epoch in range(unit.epochs + 1):
-        # Epoch 0 is for runs that have nothing to learn: they are only scored.
-        groups = [group for group in unit.groups if group.stack.learns == (epoch > 0)]
-        if not groups:
-            continue
-        runs = [run for group in groups for run in group.runs]
-        if epoch:
-            unit.train(groups, epoch)
-        failed = {run: diverged(run, epoch) for run in runs if not math.isfinite(run.loss)}
-        unit.evaluate(groups, epoch, failed)
-        gone = {run for run in runs if run in failed or not epoch or run.is_done(epoch)}
-        stopped = halving.stopped(runs, failed, epoch) - gone if halving and epoch else set[RunState]()
-        gone |= stopped
-        unit.charge(runs, epoch)
-        for run in runs:
-            if epoch:
-                run.epoch_seconds.append(run.seconds)
-            for _ in range((epoch > 0) + (run.length.epochs - epoch if run in gone else 0)):
-                on_epoch(run.spec)
-        yield from unit.release(gone, failed, stopped)
-        watch.begin()  # the caller's work on the results is charged to no run
-        del runs, failed, gone, stopped  # ended runs hold their models
+    unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device)
+    yield from unit.score_untrained(on_epoch)
+    for epoch in range(1, unit.epochs + 1):
         if not unit.groups:
             return
+        yield from unit.train_epoch(epoch, on_epoch, halving)
 
 
 class _Unit:
@@ -143,10 +125,9 @@ class _Unit:
         tell: Callable[[str], None],
         sharers: int,
         device: torch.device,
-        watch: Stopwatch,
     ) -> None:
+        self._watch = Stopwatch(device)  # first: what is read below is charged to the runs
         self._data, self._hidden, self._tell, self._sharers, self._device = data, hidden, tell, sharers, device
-        self._watch = watch
         self._lm_head = None if data.lm_head is None else data.lm_head.on(device)
         self._draws: dict[int, TaskSplit] = {}
         for spec in specs:
@@ -168,21 +149,24 @@ class _Unit:
 
     def _grouped(self, runs: Sequence[RunState], starts: Mapping[str, WarmStart]) -> list[_Group]:
         """Group runs of one shape into stacks; data seeds share a stack where their minibatches have one shape."""
-        dense = all(draw.is_dense for draw in self._draws.values()) and len(set(map(len, self._draws.values()))) == 1
-        dense = dense or isinstance(self._reading.loader, GpuLoader)
-        alike: dict[Any, list[RunState]] = {}
-        for run in sorted(runs, key=lambda run: (run.spec.data_seed, run.spec.lr, run.spec.weight_decay)):
-            shared = dense and run.spec.class_weights == "none"  # balanced weights depend on the draw
-            alike.setdefault((shape_of(run.spec), None if shared else run.spec.data_seed), []).append(run)
-        made = [(some, [self._model(run, starts) for run in some]) for some in alike.values()]
+        draws = self._draws.values()
+        dense = all(draw.is_dense for draw in draws) and len({len(draw) for draw in draws}) == 1
+        one_shape = dense or isinstance(self._reading.loader, GpuLoader)
+
+        def stacked_by(run: RunState) -> tuple[Any, ...]:
+            shared = one_shape and run.spec.class_weights == "none"  # balanced weights depend on the draw
+            return shape_of(run.spec), None if shared else run.spec.data_seed
+
+        ordered = sorted(runs, key=lambda run: (run.spec.data_seed, run.spec.lr, run.spec.weight_decay))
+        made = [(alike, [self._model(run, starts) for run in alike]) for alike in grouped(ordered, stacked_by).values()]
         unit = [weight_bytes(model) for _, models in made for model in models]
         groups = list[_Group]()
-        for some, models in made:
-            places = positions_of(some[0].layers, self._layers)
-            width = self._width(some, models[0], unit)
-            most_of_a_seed = max(Counter(run.spec.data_seed for run in some).values())
-            for at in stack_ranges(len(some), width, most_of_a_seed):
-                piece = [some[k] for k in at]
+        for alike, models in made:
+            places = positions_of(alike[0].layers, self._layers)
+            width = self._width(alike, models[0], unit)
+            most_of_a_seed = max(Counter(run.spec.data_seed for run in alike).values())
+            for at in stack_ranges(len(alike), width, most_of_a_seed):
+                piece = [alike[k] for k in at]
                 stack = stack_of([run.spec for run in piece], [models[k] for k in at])
                 groups.append(_Group(stack, piece, places, len(groups)))
         return groups
@@ -206,12 +190,47 @@ class _Unit:
         start = None if run.spec.init_from is None else starts[run.spec.init_from]
         return fresh_model(run, self._data, self._hidden, start, self._lm_head).to(self._device)
 
-    def train(self, groups: Sequence[_Group], epoch: int) -> None:
+    def score_untrained(self, on_epoch: OnEpoch) -> Iterator[Ended]:
+        """Score the runs that have nothing to learn, and yield their outcomes: the curve is empty, the best epoch 0."""
+        runs = [run for group in self.groups if not group.stack.learns for run in group.runs]
+        if not runs:
+            return
+        self.evaluate(set(runs), 0)
+        self._charge(dict.fromkeys(runs, float(len(self._reading.stored.rows))))
+        for run in runs:
+            for _ in range(run.length.epochs):
+                on_epoch(run.spec)
+        yield from self._release(set(runs), {}, set())
+
+    def train_epoch(self, epoch: int, on_epoch: OnEpoch, halving: Halving | None) -> Iterator[Ended]:
+        """Train and score all runs for one epoch, from 1, and yield the outcomes of those that end with it."""
+        self.train(epoch)
+        runs = [run for group in self.groups for run in group.runs]
+        failed = {run: diverged(run, epoch) for run in runs if not math.isfinite(run.loss)}
+        sound = [run for run in runs if run not in failed]
+        for run in sound:
+            run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
+        self.evaluate({run for run in sound if run.is_due(epoch)}, epoch)
+        gone = {*failed, *(run for run in sound if run.is_done(epoch))}
+        stopped = halving.stopped(runs, failed, epoch) - gone if halving else set[RunState]()
+        gone |= stopped
+        watched = len(self._reading.stored.rows)
+        trained = {run: len(run.draw.rows) * run.left(epoch) / run.length.epoch for run in runs}
+        self._charge({run: rows + (watched if run.is_due(epoch) else 0) for run, rows in trained.items()})
+        for run in runs:
+            run.epoch_seconds.append(run.seconds)
+            untrained = run.length.epochs - epoch if run in gone else 0  # epochs that will certainly not be trained
+            for _ in range(1 + untrained):
+                on_epoch(run.spec)
+        yield from self._release(gone, failed, stopped)
+
+    def train(self, epoch: int) -> None:
         """One epoch of all runs."""
+        groups = self.groups
         seeds = list(dict.fromkeys(seed for group in groups for seed in group.seeds))
-        totals = [torch.zeros(len(group.runs), device=self._device) for group in groups]
+        totals = [torch.zeros(len(group.runs), device=self._device) for group in groups]  # [runs of the stack] each
         lefts = [[run.left(epoch) for run in group.runs] for group in groups]
-        most = max(map(max, lefts), default=0)
+        most = max(map(max, lefts))
         with denormals_as_zero(), full_float32(self._device):
             for step, batches in enumerate(islice(self._reading.loader.epoch(epoch, seeds), most)):
                 with self._beside.joined([group.lane for group in groups]) as beside:
@@ -237,14 +256,9 @@ class _Unit:
         losses = group.stack.step(batches, rates) * examples
         return losses if all(going) else losses.where(torch.tensor(going, device=self._device), 0.0)
 
-    def evaluate(self, groups: Sequence[_Group], epoch: int, failed: Container[RunState]) -> None:
-        """Score all runs that are due on validation, and keep each one's best epoch so far."""
-        going = [run for group in groups for run in group.runs if run not in failed]
-        if epoch:
-            for run in going:
-                run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
-        due = {run for run in going if run.is_due(epoch)}
-        groups = [group for group in groups if not due.isdisjoint(group.runs)]
+    def evaluate(self, due: set[RunState], epoch: int) -> None:
+        """Score these runs on validation, and keep each one's best epoch so far."""
+        groups = [group for group in self.groups if not due.isdisjoint(group.runs)]
         if self._evaluator is None:
             for group in groups:
                 for at, run in enumerate(group.runs):
@@ -252,9 +266,8 @@ class _Unit:
                         with self._watch.of([run]):
                             self._score_by_name(group.stack, at, run, epoch)
         elif groups:  # with no run due, validation need not be read
-            stacks = [(group.stack, group.places) for group in groups]
-            timed = [group.runs for group in groups]
-            every = decide_all(stacks, self._reading.watched, self._reading.blocks(), self._watch, timed)
+            stacks = [StackedRuns(group.stack, group.places, group.runs) for group in groups]
+            every = decide_all(stacks, self._reading.watched, self._reading.blocks(), self._watch)
             for group, decided in zip(groups, every, strict=True):
                 with self._watch.of(group.runs):
                     values = self._evaluator.own(decided)
@@ -271,16 +284,13 @@ class _Unit:
         if run.note_score(metric, value, epoch):
             run.best = BestEpoch(value, epoch, stack.weights(at), scores=scores)
 
-    def charge(self, runs: Sequence[RunState], epoch: int) -> None:
-        """Add the time since the last charge to the runs' seconds, by the rows that each has read in this epoch."""
-        rows = {run: len(run.draw.rows) * run.left(epoch) / run.length.epoch if epoch else 0.0 for run in runs}
-        for run in runs:
-            rows[run] += len(self._reading.stored.rows) if run.is_due(epoch) else 0
+    def _charge(self, rows: Mapping[RunState, float]) -> None:
+        """Add the time since the last charge to the runs' seconds; ``rows``: those that each run has read since."""
         for run, seconds in self._watch.read(rows).items():
             run.seconds += seconds
 
-    def release(
-        self, gone: set[RunState], failed: Mapping[RunState, DivergenceError], stopped: Container[RunState] = ()
+    def _release(
+        self, gone: set[RunState], failed: Mapping[RunState, DivergenceError], stopped: set[RunState]
     ) -> Iterator[Ended]:
         """Take runs out of their stacks, score those that ended well, and yield the outcome of each."""
         ended = list[list[RunState]]()
@@ -296,12 +306,13 @@ class _Unit:
             group.runs = [group.runs[k] for k in stay]
         self.groups = [group for group in self.groups if group.runs]
         yield from ((run.spec, error) for run, error in failed.items())
-        yield from ((run.spec, run.stop()) for run in gone if run in stopped)
+        yield from ((run.spec, run.stop()) for run in stopped)
         if ended:
             reading = self._reading
             held = reading.watched, self._layers if reading.holds_watched else None
             results = results_of(ended, self._data, reading.stored, held, self._evaluator, self._watch)
             yield from zip((run.spec for group in ended for run in group), results, strict=True)
+        self._watch.begin()  # the caller's work on the results is charged to no run
 
 
 def fresh_model(

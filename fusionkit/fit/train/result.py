@@ -14,8 +14,8 @@ from fusionkit.errors import FusionkitError
 from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.fused import FusedModel, parameters_of, threshold_of
 from fusionkit.fit.model.joint import Model
-from fusionkit.fit.train.decisions import Decisions, choose_thresholds, decide, judged, score, score_blocks
-from fusionkit.fit.train.evaluate import Evaluator, decide_all
+from fusionkit.fit.train.decisions import Decisions, Judged, choose_thresholds, decide, judged, score_blocks
+from fusionkit.fit.train.evaluate import Evaluator, StackedRuns, decide_all
 from fusionkit.fit.train.layer_weights import MeanWeights, mean_weights
 from fusionkit.fit.train.schedule import Length, length_of, rate_factor
 from fusionkit.fit.train.stopwatch import Stopwatch
@@ -182,7 +182,6 @@ class RunState:
         return self.best
 
 
-Judged = tuple[dict[str, float], RunAnswers | None]  # scores on a split, and what is kept of the answers
 Groups = Sequence[Sequence[RunState]]  # runs that have ended, those of one shape together
 
 
@@ -210,13 +209,9 @@ def results_of(
         validation = [_validation_scores(run, evaluator) for run in runs]
     else:
         found = _scored(groups, data, data.validation, watch, keep=False)
-        validation, held = [scores for scores, _ in found], (data.validation, None)
-    test = None if data.test is None else _scored(groups, data, data.test, watch)
-    tests = {
-        name: test if test is not None and split is data.test else _scored(groups, data, split, watch)
-        for name, split in data.tests.items()
-    }
-    on_tests = tests or ({} if test is None else {"": test})
+        validation, held = [each.scores for each in found], (data.validation, None)
+    tests = {name: _scored(groups, data, split, watch) for name, split in data.scored_tests.items()}
+    test = next(iter(tests.values()), None)  # of several, the first is `data.test`
     if len(data.validation):
         weights = _layer_weights(groups, *held)
     else:
@@ -226,7 +221,7 @@ def results_of(
     results = []
     for k, run in enumerate(runs):
         metric = next(iter(validation[k]))
-        scores = {"validation": validation[k]} | ({} if test is None else {"test": test[k][0]})
+        scores = {"validation": validation[k]} | ({} if test is None else {"test": test[k].scores})
         seen: dict[str, dict[str, Any]] = {}
         for name, (mean, largest) in weights[k].items():
             threshold = threshold_of(run.model.parts[name])
@@ -236,7 +231,7 @@ def results_of(
         results.append(
             RunResult(
                 metric=metric,
-                score=None if test is None else test[k][0][metric],
+                score=None if test is None else test[k].scores[metric],
                 validation_score=validation[k][metric],
                 scores=scores,
                 best_epoch=run.chosen.epoch,
@@ -252,9 +247,9 @@ def results_of(
                 weights={name: tensor.cpu() for name, tensor in run.chosen.weights.items()},
                 others=seen,
                 trained_parameters=parameters_of(run.model, trained=True),
-                tests={name: found[k][0] for name, found in tests.items()},
+                tests={name: tests[name][k].scores for name in data.tests},
                 watched=sum(map(len, watched.streams)),
-                answers={name: kept for name, found in on_tests.items() if (kept := found[k][1]) is not None},
+                answers={name: kept for name, found in tests.items() if (kept := found[k].answers) is not None},
             )
         )
     return results
@@ -281,28 +276,25 @@ def _validation_scores(run: RunState, evaluator: Evaluator | None) -> dict[str, 
 
 def _scored(groups: Groups, data: TaskData, split: TaskSplit, watch: Stopwatch, *, keep: bool = True) -> list[Judged]:
     """The scores of each run on a split, and with ``keep`` what is kept of its answers."""
+    found = list[Judged]()
     if not Evaluator.can(data):
-        found: list[Judged] = []
         for run in (run for group in groups for run in group):
             with watch.of([run]):
-                if data.coding is None:
-                    found.append(judged(run.model, data, split, run.layers))
-                else:
-                    found.append((score(run.model, data, split, run.layers), None))
+                found.append(judged(run.model, data, split, run.layers))
         return found
     layers, places = _among(groups)
     stacks = [
-        (stack_of([run.spec for run in group], [run.model for run in group]), place)
+        StackedRuns(stack_of([run.spec for run in group], [run.model for run in group]), place, group)
         for group, place in zip(groups, places, strict=True)
     ]
-    device = stacks[0][0].device
+    device = stacks[0].stack.device
     evaluator = Evaluator(data, split, device)
-    thresholds = [[threshold_of(run.first) for run in group] for group in groups]
-    decided = decide_all(stacks, split, score_blocks(split, layers, device), watch, groups)
-    found = []
-    for some, own in zip(decided, thresholds, strict=True):
-        kept = evaluator.kept(some, own) if keep else [None] * len(some)
-        found += zip(evaluator.scores(some, own), kept, strict=True)
+    every = decide_all(stacks, split, score_blocks(split, layers, device), watch)
+    for group, decided in zip(groups, every, strict=True):
+        thresholds = [threshold_of(run.first) for run in group]
+        kept: Sequence[RunAnswers | None] = evaluator.kept(decided, thresholds) if keep else [None] * len(group)
+        scores = evaluator.scores(decided, thresholds)
+        found += [Judged(*each) for each in zip(scores, kept, strict=True)]
     return found
 
 

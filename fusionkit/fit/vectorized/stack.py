@@ -7,6 +7,8 @@ A fusion is stacked by batched products where :mod:`fusionkit.fit.vectorized.lay
 layers by :mod:`fusionkit.fit.vectorized.readout`, all else by ``torch.func.vmap``. Models that vmap cannot stack
 (``torch.nn.LSTM``, runs of several tasks) or that share weights too large to copy (an encoder's LM head) are computed
 one after another by :class:`LoopedRuns`.
+
+Axes: ``R`` runs; ``S`` data seeds; ``n`` rows that the head reads, or examples where their rows are pooled.
 """
 
 from __future__ import annotations
@@ -90,14 +92,14 @@ class Stacked:
         self._folding = Folding.of(self._base) if self.device.type == "cpu" else None
         with_run_linear(self._base, stacked=True)
         self._base.train()
-        decides = type(head) is Softmax and not getattr(head.score, "across_rows", False) and self._base.sides == 1
-        self.by_row = decides and self._base.pool in (None, *ONE_TOKEN)
+        by_softmax = type(head) is Softmax and not getattr(head.score, "across_rows", False) and self._base.sides == 1
+        self.by_row = by_softmax and self._base.pool in (None, *ONE_TOKEN)
         self.whole_examples = sees_examples(specs[0].fusion)
         # A loss that is both weighted and smoothed runs over the rows that have a target: the host waits for their
         # number, which a recording cannot do.
         waits = specs[0].class_weights != "none" and specs[0].label_smoothing > 0
-        self._told = takes_longest(specs[0].fusion)  # whether the fusion takes the longest example's length
-        self._records = decides and (self._told or not self.whole_examples) and not waits
+        self._takes_longest = takes_longest(specs[0].fusion)
+        self._records = by_softmax and (self._takes_longest or not self.whole_examples) and not waits
         self._adam = StackedAdam(self._trainable(), specs[0].optimizer == "adamw", pieces_of(specs))
         self._reset()
 
@@ -223,26 +225,27 @@ class Stacked:
         first, model = batches[0], self._base
         if model.training is not (wanted == "loss"):  # the call visits all modules
             model.train(wanted == "loss")
-        counts = counts or (self._counts if len(batches) > 1 else [len(next(iter(weights.values())))])
-        fused, offsets = self._fused(weights, batches, counts), first.offsets
+        if not counts:
+            counts = self._counts if len(batches) > 1 else [len(next(iter(weights.values())))]
+        fused, offsets = self._fused(weights, batches, counts), first.offsets  # [rows, width] or [R, rows, width]
         if first.read is not None or model.pool in ("mean", "max") or model.compares:
             if first.read is not None:
                 fused = fused.index_select(-2, first.read)
             offsets = first.read_offsets
             pooled = partial(model.pooled, offsets=offsets)
-            fused = vmap(pooled)(fused) if fused.dim() == 3 else pooled(fused)
+            fused = vmap(pooled)(fused) if fused.dim() == 3 else pooled(fused)  # [n, width] or [R, n, width]
         head = {name: w for name, w in weights.items() if name.startswith("head.")}
         if self._chain is not None:
             scores = chained(self._chain, part_weights(SCORE, weights), fused)  # [R, n, classes]
         else:
-            scores = self._ask("score", head, offsets, (fused,), (0 if fused.dim() == 3 else None,))
+            scores = self._by_vmap("score", head, offsets, (fused,), (0 if fused.dim() == 3 else None,))
         if wanted == "score":
             return scores
-        targets, dim = _per_run([batch.targets for batch in batches], counts)
+        targets, run_axis = _per_run([batch.targets for batch in batches], counts)  # [n, …] or [R, n, …]
         with exactly(scores.device):
             if wanted == "loss" and type(model.head) is Softmax:  # a subclass may do more
                 return cross_entropies(model.head, widened(scores), targets)
-            return self._ask(wanted, head, first.read_offsets, (widened(scores), targets), (0, dim))
+            return self._by_vmap(wanted, head, first.read_offsets, (widened(scores), targets), (0, run_axis))
 
     def _fused(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
         """The fused rows: ``[rows, width]`` where they are the same for all runs, else ``[R, rows, width]``."""
@@ -252,28 +255,36 @@ class Stacked:
             fuse = fusion if self._folding is None else _side_by_side
             return _per_run([fuse(batch.states, batch.offsets) for batch in batches], counts)[0]
         if self._fuse is not None and len(set(counts)) == 1 and not spreads(fusion, states, sum(counts)):
-            # [S, n, layers, hidden]; one seed's without a copy
+            # [S, rows, layers, hidden]; one seed's without a copy
             seeds = states.unsqueeze(0) if len(batches) == 1 else torch.stack([b.states for b in batches])
             return self._fuse(fusion, own, seeds, counts[0]).flatten(0, 1)
         assert isinstance(fusion, nn.Module)
-        also = {} if batches[0].longest is None or not self._told else {"longest": batches[0].longest}
+        longest = batches[0].longest if self._takes_longest else None
+        named = {} if longest is None else {"longest": longest}
 
         def one(own: Mapping[str, Tensor], states: Tensor) -> Tensor:
-            found: Tensor = functional_call(fusion, dict(own), (states, offsets), also)
+            """One run: ``[rows, layers, hidden]`` → ``[rows, width]``."""
+            found: Tensor = functional_call(fusion, dict(own), (states, offsets), named)
             return found
 
-        cached = self.device.type == "cpu"
-        if cached and len(batches) == 1 and not torch.is_grad_enabled() and len(states) >= MANY_ROWS:
+        on_cpu = self.device.type == "cpu"
+        if on_cpu and len(batches) == 1 and not torch.is_grad_enabled() and len(states) >= MANY_ROWS:
+            # Run by run, so that the values between a fusion's layers stay in a core's cache.
             runs = range(len(next(iter(own.values()))))
             return torch.stack([one({name: w[run] for name, w in own.items()}, states) for run in runs])
-        states, dim = _per_run([batch.states for batch in batches], counts)
-        found: Tensor = vmap(one, (0, dim))(own, states)
+        states, run_axis = _per_run([batch.states for batch in batches], counts)  # [(R,) rows, layers, hidden]
+        found: Tensor = vmap(one, (0, run_axis))(own, states)
         return found
 
-    def _ask(
+    def _by_vmap(
         self, wanted: Wanted, weights: Weights, offsets: Tensor, given: Sequence[Tensor], dims: Sequence[int | None]
     ) -> Tensor:
-        """Call the heads of all runs by vmap; ``dims`` are the run axes of the arguments in ``given``."""
+        """The heads of all runs called by vmap; results as of :meth:`_call`.
+
+        Args:
+            given: fused states ``[(R,) n, width]``; or scores ``[R, n, classes]`` and targets ``[(R,) n, …]``.
+            dims: their run axes; None where they are the same for all runs.
+        """
 
         def one(own: Mapping[str, Tensor], *each: Tensor) -> Tensor:
             found: Tensor = functional_call(self._head, dict(own), (wanted, offsets, *each))
@@ -309,7 +320,9 @@ def _side_by_side(states: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _per_run(tensors: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, int | None]:
-    """One tensor per run, ``[R, …]``, and the run axis; for one data seed the tensor that all runs share, and None."""
+    """One tensor per run, ``[R, n, …]``, and its run axis, from tensors ``[n, …]`` of data seeds with ``counts`` runs
+    each; for one data seed the tensor that all runs share, and None.
+    """
     if len(tensors) == 1:
         return tensors[0], None
     return torch.stack([tensor for tensor, count in zip(tensors, counts, strict=True) for _ in range(count)]), 0

@@ -10,7 +10,7 @@ import pandas as pd
 from fusionkit.evaluation.counts import CLASS, NUMBER, REST, TAGS, confusions, most_frequent
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import panels, shade, tooltip
-from fusionkit.report.predictions import AllPredictions, RunPredictions
+from fusionkit.report.predictions import AllPredictions, RunPredictions, best_of_each
 from fusionkit.report.report_data import ReportData
 
 MOST_CLASSES = 18
@@ -19,7 +19,7 @@ MOST_CLASSES = 18
 def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """One row per task and pair of classes: how many examples or words, and which share of the gold class."""
     rows = []
-    for run in predictions.best(run for run in predictions.all if run.kind != NUMBER):
+    for run in best_of_each(run for run in predictions.all if run.kind != NUMBER):
         task = f"{run.task} · {run.column}" if f"· {run.column}" not in run.task else run.task
         rows += [{"task": f"{task} · {run.method}", **row} for row in counted(run)]
     return pd.DataFrame(rows) if rows else None

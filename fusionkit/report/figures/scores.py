@@ -34,7 +34,7 @@ from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison.pareto import PARETO, with_pareto
 from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.runs.errors_of_means import half_over_seeds
-from fusionkit.runs.summary import scores_of, summarise
+from fusionkit.runs.summary import learned_parameters, scores_of, summarise
 
 # Of each figure by a cost: the runs' column, and the title of its axis.
 COSTS = {
@@ -80,8 +80,7 @@ def by_cost(cost: str, study: ReportData, predictions: AllPredictions) -> pd.Dat
     rows, worth = [], _worth_it(study, COSTS[cost][0])
     for (task, method), runs in study.whole.groupby(["task_name", "method"], sort=False):
         score = score_of(study, task, runs)
-        every = (runs["fusion_parameters"] + runs["head_parameters"]).astype(float)
-        told = runs.assign(trained_parameters=runs["trained_parameters"].astype(float).fillna(every))
+        told = runs.assign(trained_parameters=learned_parameters(runs))
         costs = {
             **{name: told[column].astype(float).mean() for name, (column, _) in COSTS.items()},
             "fusion_parameters": runs["fusion_parameters"].astype(float).mean(),

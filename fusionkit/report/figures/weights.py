@@ -12,7 +12,7 @@ import pandas as pd
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import of_own_stores
 from fusionkit.report.figures.encodings import GAP, WIDTH, colours_of, dashes_of, methods_of, panels, shade, tooltip
-from fusionkit.report.predictions import AllPredictions, RunPredictions
+from fusionkit.report.predictions import AllPredictions, RunPredictions, best_of_each
 from fusionkit.report.report_data import ReportData
 from fusionkit.runs.folder import layer_weights_of
 
@@ -84,7 +84,7 @@ def by_seed(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | No
 def by_label(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
     """Mean weights over the rows of each gold label, of each task's best run whose fusion weighs rows differently."""
     rows = []
-    for run in predictions.best(filter(_labels_differ, predictions.all)):
+    for run in best_of_each(filter(_labels_differ, predictions.all)):
         told = label_weights(run)
         for name in sorted(told, key=lambda name: -told[name][0])[:MOST_LABELS]:
             count, weights = told[name]

@@ -36,8 +36,8 @@ function showInside(place, inside, left) {
   const worth = (look) => (look.varies ? 1 : 0) + (inside.sources[look.source].whole ? 0 : 2);
   const first = inside.looks.reduce((best, look) => (worth(look) > worth(best) ? look : best));
   const state = { look: first, errors: false, text: "", kind: "", shown: LIST_STEP, current: null, summed: null };
-  const tasks = [...new Set(inside.looks.map((look) => `${look.task} \u2192 ${look.column}`))];
   const taskOf = (look) => `${look.task} \u2192 ${look.column}`;
+  const tasks = [...new Set(inside.looks.map(taskOf))];
   const list = element("ul", { class: "sentences", "aria-label": "Sentences" });
   const detail = element("div", { "aria-live": "polite" });
   const status = element("p", { class: "note", role: "status" });

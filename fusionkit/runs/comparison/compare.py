@@ -88,9 +88,8 @@ def compare(
     table = summarise(frame, by, interval, chosen, average, SEEDS_ALONE if of_seeds else over, answers)
     over = str(table.attrs[OVER])
     keys = group_columns(frame, by, chosen, average)
-    fixed = _read_baseline(
-        baseline, table, keys, "fusion" if not by and "fusion" in keys else keys[0], list(frame.columns)
-    )
+    bare = "fusion" if not by and "fusion" in keys else keys[0]  # the column of a baseline that names none
+    fixed = _read_baseline(baseline, table, keys, bare, list(frame.columns))
     groups = [group for _, group in frame.groupby(keys, sort=False, dropna=False)]
     labels = [tuple(map(_label_of, values)) for values in table[keys].itertuples(index=False, name=None)]
     places = {label: place for place, label in enumerate(labels)}
@@ -108,20 +107,16 @@ def compare(
     least = 1 if over == EXAMPLES else 2  # differences that have a p-value
     tested = [place for place in found if place not in floors and len(found[place].differences) >= least]
     several = len(tested) if simultaneous else 1
-    how = How(
-        interval, test or PERMUTATION, over, 1 - (1 - LEVEL) / max(several, 1), None if block == DATA else answers
-    )
-    rows = [
-        {
-            "baseline": _written(fixed),
-            "is_baseline": label == against[place],
-            "unpaired": 0
-            if label == against[place]
-            else int((groups[place]["status"] == "finished").sum()),  # without a baseline no run has a partner
-            **(_compared(found[place], how, tested=place not in floors) if place in found else {}),
-        }
-        for place, label in enumerate(labels)
-    ]
+    level = 1 - (1 - LEVEL) / max(several, 1)  # Bonferroni's, if several intervals are to hold together
+    how = How(interval, test or PERMUTATION, over, level, None if block == DATA else answers)
+    rows = list[dict[str, object]]()
+    for place, label in enumerate(labels):
+        row = {"baseline": _written(fixed), "is_baseline": label == against[place], "unpaired": 0}
+        if place in found:
+            row |= _compared(found[place], how, tested=place not in floors)
+        elif label != against[place]:  # without a baseline no run has a partner
+            row["unpaired"] = int((groups[place]["status"] == "finished").sum())
+        rows.append(row)
     extra = pd.DataFrame(rows, columns=list(COMPARED))
     extra["p_corrected"] = corrected(extra["p"].to_numpy(dtype=np.float64), correction)
     extra["significant"] = extra["p_corrected"] <= 1 - LEVEL

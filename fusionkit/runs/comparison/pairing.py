@@ -45,18 +45,24 @@ class Trial(NamedTuple):
     counts: float
 
 
+class Pair(NamedTuple):
+    """The runs of a pair, usually one on each side."""
+
+    ours: list[Trial]
+    theirs: list[Trial]
+
+
 @dataclass(frozen=True)
 class Pairs:
     """The pairs of two groups.
 
     Attributes:
-        trials: the runs of each pair, usually one per side. ours, theirs: scores of the pairs, ``[pairs]``. block: the
-            number of each pair's block, ``[pairs]``. unpaired: finished runs of both groups without a partner. differs:
-            axes in which the groups differ besides those by which they are compared. by_data: whether blocks are data
-            sets.
+        trials: the runs of each pair. ours, theirs: scores of the pairs, ``[pairs]``. block: the number of each pair's
+            block, ``[pairs]``. unpaired: finished runs of both groups without a partner. differs: axes in which the
+            groups differ besides those by which they are compared. by_data: whether blocks are data sets.
     """
 
-    trials: list[tuple[list[Trial], list[Trial]]]
+    trials: list[Pair]
     ours: NDArray[np.float64]
     theirs: NDArray[np.float64]
     block: NDArray[np.int64]
@@ -69,11 +75,6 @@ class Pairs:
         """Mean difference of each block, ``[blocks]``."""
         counts = np.bincount(self.block)
         return np.bincount(self.block, weights=self.ours - self.theirs) / counts
-
-    @property
-    def metrics(self) -> list[str]:
-        """The name of each pair's score."""
-        return [ours[0].metric for ours, _ in self.trials]
 
     @property
     def seeds(self) -> SeedError:
@@ -92,7 +93,8 @@ class Pairs:
     @property
     def outcomes(self) -> tuple[int, int, int]:
         """The numbers of pairs that ours won, tied and lost; the lower perplexity wins."""
-        triples = list(zip(self.metrics, self.ours, self.theirs, strict=True))
+        metrics = [pair.ours[0].metric for pair in self.trials]
+        triples = list(zip(metrics, self.ours, self.theirs, strict=True))
         won = sum(is_clearly_better(metric, one, other) for metric, one, other in triples)
         lost = sum(is_clearly_better(metric, other, one) for metric, one, other in triples)
         return won, len(triples) - won - lost, lost
@@ -154,11 +156,7 @@ def pair_runs(
     # Most options do not apply to a floor, so they are neither matched nor reported as different.
     free = FREE if any(side.is_floor for side in sides) else ()
     told, chosen = [*told, *free], [name for name in chosen if name not in free]
-    differs = [name for name in AXES if name not in told and _tells(name, ours.axes, theirs.axes)]
-    apart = [
-        name for name in chosen if name not in (*told, *differs) and set(ours.axes[name]) != set(theirs.axes[name])
-    ]
-    differs += apart if all(side.trials for side in sides) else []
+    differs = _differing(ours, theirs, told, chosen)
     axes = [name for name in AXES if name not in (*told, *differs, *chosen, "init_from")]
     axes += [name for name in ("data_seed", "metric", SCORED_ON) if name not in told]
     # In a transfer each fusion starts from its own run, so these digests never agree between fusions. They are matched
@@ -167,22 +165,38 @@ def pair_runs(
     if "init_from" not in told and any(len(set(keys)) < len(keys) for keys in whole):
         axes.append("init_from")
     mine, other = (_by_keys(side, axes) for side in sides)
-    found = [pair for key in sorted(set(mine) & set(other)) for pair in _match(mine[key], other[key])]
-    # With a single data_seed, init seeds are the only thing that can separate blocks.
-    one_draw = len({one[0].data_seed for one, _ in found}) == 1
-    blocks = [
-        (one[0].data, 0 if block == DATA else one[0].init_seed if one_draw else one[0].data_seed) for one, _ in found
-    ]
-    numbers = {each: number for number, each in enumerate(sorted(set(blocks)))}
+    pairs = [pair for key in sorted(set(mine) & set(other)) for pair in _match(mine[key], other[key])]
     return Pairs(
-        found,
-        np.array([_mean(one) for one, _ in found], dtype=np.float64),
-        np.array([_mean(two) for _, two in found], dtype=np.float64),
-        np.array([numbers[each] for each in blocks], dtype=np.int64),
-        sum(len(side.trials) for side in sides) - sum(len(one) + len(two) for one, two in found),
-        [name for name in differs if name not in PLACES] or differs,
-        block == DATA,
+        trials=pairs,
+        ours=np.array([_mean(pair.ours) for pair in pairs], dtype=np.float64),
+        theirs=np.array([_mean(pair.theirs) for pair in pairs], dtype=np.float64),
+        block=_blocks(pairs, by_data=block == DATA),
+        unpaired=sum(len(side.trials) for side in sides) - sum(len(pair.ours) + len(pair.theirs) for pair in pairs),
+        differs=[name for name in differs if name not in PLACES] or differs,
+        by_data=block == DATA,
     )
+
+
+def _differing(ours: Side, theirs: Side, told: Sequence[str], chosen: Sequence[str]) -> list[str]:
+    """The axes besides ``told`` in which two groups differ: those with one value in each group, and ``chosen`` ones
+    with other values in each.
+    """
+    differs = [name for name in AXES if name not in told and _tells(name, ours.axes, theirs.axes)]
+    if ours.trials and theirs.trials:
+        others = [name for name in chosen if name not in (*told, *differs)]
+        differs += [name for name in others if set(ours.axes[name]) != set(theirs.axes[name])]
+    return differs
+
+
+def _blocks(pairs: Sequence[Pair], *, by_data: bool) -> NDArray[np.int64]:
+    """The number of each pair's block, ``[pairs]``."""
+    firsts = [pair.ours[0] for pair in pairs]
+    # With a single data_seed, init seeds are the only thing that can separate blocks.
+    one_draw = len({trial.data_seed for trial in firsts}) == 1
+    seeds = [0 if by_data else trial.init_seed if one_draw else trial.data_seed for trial in firsts]
+    blocks = [(trial.data, seed) for trial, seed in zip(firsts, seeds, strict=True)]
+    numbers = {block: number for number, block in enumerate(sorted(set(blocks)))}
+    return np.array([numbers[block] for block in blocks], dtype=np.int64)
 
 
 def _text(value: Any) -> str:
@@ -202,12 +216,15 @@ def _by_keys(side: Side, names: Sequence[str]) -> dict[tuple[str, ...], list[Tri
     return found
 
 
-def _match(ours: list[Trial], theirs: list[Trial]) -> list[tuple[list[Trial], list[Trial]]]:
+def _match(ours: list[Trial], theirs: list[Trial]) -> list[Pair]:
     """Pairs of runs with the same init seed; without a common init seed, one pair of all ours and all theirs."""
     common = sorted({trial.init_seed for trial in ours} & {trial.init_seed for trial in theirs})
     if not common:
-        return [(ours, theirs)]
-    return [([t for t in ours if t.init_seed == seed], [t for t in theirs if t.init_seed == seed]) for seed in common]
+        return [Pair(ours, theirs)]
+    return [
+        Pair([one for one in ours if one.init_seed == seed], [one for one in theirs if one.init_seed == seed])
+        for seed in common
+    ]
 
 
 def _mean(trials: list[Trial]) -> float:

@@ -9,6 +9,7 @@ from fusionkit.errors import UsageError
 from fusionkit.names import COSTS
 from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.runs.floors import are_floors
+from fusionkit.runs.summary import learned_parameters
 from fusionkit.statistics import LEVEL
 
 PARETO, COST = "pareto", "pareto_cost"  # columns: whether a group is worth its cost; the mean cost of its runs
@@ -41,7 +42,7 @@ def with_pareto(table: pd.DataFrame, rivals: Rivals, cost: str) -> pd.DataFrame:
             found[place] = _is_worth_it(place, priced, prices, rivals)
     columns = {COST: pd.Series(prices), PARETO: pd.Series(found, dtype="boolean")}
     whole = table.assign(**columns)
-    whole.attrs |= table.attrs | {PARETO: cost}
+    whole.attrs[PARETO] = cost
     return whole
 
 
@@ -59,7 +60,5 @@ def _mean_cost(runs: pd.DataFrame, cost: str) -> float:
     good = runs[runs["status"] == "finished"]
     if cost not in good or good.empty or are_floors(good).all():
         return np.nan
-    values = good[cost].astype(float)
-    if cost == "trained_parameters":  # where nothing is said about frozen parameters, all are trained
-        values = values.fillna((good["fusion_parameters"] + good["head_parameters"]).astype(float))
+    values = learned_parameters(good) if cost == "trained_parameters" else good[cost].astype(float)
     return float(values.mean())

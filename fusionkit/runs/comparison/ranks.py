@@ -27,6 +27,4 @@ def with_ranks(table: pd.DataFrame, rivals: Rivals) -> pd.DataFrame:
             told = [other for other in places if other != place and rivals.differ(place, other)]
             beaten = sum(rivals.is_better(place, other) for other in told)
             best[place], worst[place] = 1 + len(told) - beaten, len(places) - beaten
-    whole = table.assign(best_rank=pd.Series(best, dtype="Int64"), worst_rank=pd.Series(worst, dtype="Int64"))
-    whole.attrs |= table.attrs
-    return whole
+    return table.assign(best_rank=pd.Series(best, dtype="Int64"), worst_rank=pd.Series(worst, dtype="Int64"))

@@ -26,6 +26,4 @@ def with_ties(table: pd.DataFrame, rivals: Rivals) -> pd.DataFrame:
             differ = None if place == best else rivals.differ(place, best)
             found[place] = None if differ is None else not differ
         found[best] = True if any(found[place] is not None for place in places) else None
-    whole = table.assign(**{TIED: pd.array(found, dtype="boolean")})
-    whole.attrs |= table.attrs
-    return whole
+    return table.assign(**{TIED: pd.array(found, dtype="boolean")})

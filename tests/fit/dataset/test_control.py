@@ -91,3 +91,19 @@ def test_control_labels_are_for_frozen_heads_on_the_same_examples(
     with pytest.raises(UsageError, match="--control compares heads over a frozen encoder") as caught:
         expand(corpus_store("tokens"), task="tagging", fusions=["last"], control=True, **choices)
     assert caught.value.received == received
+
+
+def test_a_pair_has_a_control_label_of_both_its_texts(make_store: Callable[..., Store]) -> None:
+    words = ("rain", "snow", "hail", "sun", "wind", "fog")
+    rows = [
+        {"sentence1": one, "sentence2": other, "label": "less" if one < other else "more"}
+        for one in words for other in words
+    ]  # fmt: skip
+    store = make_store("mean", train=rows, validation=rows[:4])
+    [_, spec] = expand(store, label="label", fusions=["last"], control=True)
+    assert spec.task == "pair-classification"
+    pool = sorted(row["label"] for row in rows)
+    wanted = [control_label("label", f"{row['sentence1']}\0{row['sentence2']}", pool) for row in rows]
+    assert SweepContext(store).load(spec).train.gold == wanted
+    assert len(set(wanted)) == 2
+    assert any(len(set(wanted[at : at + 6])) == 2 for at in range(0, 36, 6))  # not by the first text alone

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -149,11 +148,3 @@ def test_a_pool_without_anything_to_pool_is_refused(
     assert remedy in (error.remedy or "")
     assert error.expected
     assert error.received
-
-
-def test_a_task_keeps_its_default_head_first() -> None:
-    heads: dict[str, Any] = {name: task.heads[0] for name, task in TASKS.items()}
-    assert heads == {
-        "classification": "classifier", "pair-classification": "classifier", "tagging": "tagger",
-        "regression": "regressor", "multi-label": "sigmoid-classifier", "mlm": "lm-head",
-    }  # fmt: skip

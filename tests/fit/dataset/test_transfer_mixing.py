@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fusionkit.dataset.mixture import Mix, mix_of
 from fusionkit.dataset.share import Share, parse_share
+from fusionkit.encode import encode
+from fusionkit.encoder import Encoder
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.specs import RunSpec
-from fusionkit.store import Store
+from fusionkit.sources import guess_columns, open_source
+from fusionkit.specs import EncodeSpec, RunSpec
+from fusionkit.store import Store, open_store
 
 MakeStore = Callable[..., Store]
 
@@ -277,3 +283,26 @@ def test_a_store_without_any_label_is_refused(english: Store, make_store: MakeSt
     mix = Mix([Share(english), Share(bare)], [english])
     with pytest.raises(DataError, match=r"no example of .* has a label"):
         mix.load(spec_of(mix))
+
+
+def test_stores_of_other_layers_meet_in_the_layers_that_both_have(
+    english: Store, minilm: Encoder, tmp_path: Path
+) -> None:
+    """Layers 1, 3 and 6 lie at 1, 3 and 6 of one store, at 0, 1 and 2 of the other: in train, and where it judges."""
+    folder = tmp_path / "few"
+    folder.mkdir()
+    for split, rows in GERMAN.items():
+        (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    source = open_source(str(folder))
+    spec = EncodeSpec(rows="words", layers="1,3,6", max_length=9)
+    encode(source, guess_columns(source), tmp_path / "store", spec, minilm)
+    few = open_store(tmp_path / "store")
+    places = {english.digest: [1, 6], few.digest: [0, 2]}
+    for trained, judge in (([english, few], few), ([few, english], english), ([few], english), ([english], few)):
+        mix = Mix([Share(store) for store in trained], [judge])
+        assert mix.layers == (1, 3, 6)
+        data = mix.load(spec_of(mix, task="tagging"))
+        for part, store, name in ((data.train, trained[0], "train"), (data.validation, judge, "validation")):
+            found = part.batch(np.array([0]), (0, 2)).states
+            wanted = store[name].take([0]).hidden_states[:, places[store.digest]].float()
+            assert torch.equal(found, wanted), (name, store.path)

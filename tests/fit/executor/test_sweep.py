@@ -164,6 +164,7 @@ def test_the_weights_on_disk_are_those_of_the_parts(store: Store, tmp_path: Path
     assert record["layer_weights"] == pytest.approx(weights["fusion.weight"].softmax(0).tolist(), abs=1e-6)
 
 
+@pytest.mark.soak("kills")
 def test_a_killed_sweep_loses_no_run_that_had_ended(store: Store, tmp_path: Path, watch: Any) -> None:
     runs, seeds, epochs = tmp_path / "runs", 8, 25
     command = [sys.executable, "-m", "fusionkit", "fit", str(store.path), "--out", str(runs), "--task", "tagging"]

@@ -231,7 +231,8 @@ def test_scoring_chunk_by_chunk_reads_each_row_once_for_all_runs(
     base = spec_of(data, fusion="last")
     list(train_unit([base, replace(base, lr=1e-4)], data, lambda _: (2,), HIDDEN, lambda _: None))
     # Two epochs of training, two scorings of both runs, and one look for layer weights, which `last` has none of.
-    assert set(read.values()) <= {4, 5, 6}
+    assert set(read.values()) == {4, 5}
+    assert sum(times == 5 for times in read.values()) < len(read) / 4  # the first block, and the window read ahead
     assert len(read) == len(data.train.rows) * HIDDEN
 
 

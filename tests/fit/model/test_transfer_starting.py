@@ -214,3 +214,6 @@ def test_every_fusion_begins_where_another_ended(store: Store, fusion: str, tmp_
     assert records[0] is not None
     assert records[1] is not None
     assert records[0]["scores"] == records[1]["scores"]
+    before, after = weights_of(tmp_path / "first", first[0]), weights_of(tmp_path / "second", specs[0])
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)

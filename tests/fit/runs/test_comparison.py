@@ -15,6 +15,7 @@ from fusionkit.errors import UsageError
 from fusionkit.fit import compare
 from fusionkit.runs.comparison.pairing import Pairs, pair_runs, sides_of
 from fusionkit.runs.folder import flat_record
+from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
 
 LAST = [0.50, 0.61, 0.55, 0.58, 0.52]
@@ -306,3 +307,16 @@ def test_where_some_runs_failed_those_that_finished_say_what_never_agrees() -> N
 def test_an_unknown_method_is_refused(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"unknown {name} '{value}'"):
         compare(table(runs("last", LAST), runs("linear", LINEAR)), "last", **{name: value})  # type: ignore[arg-type]
+
+
+def test_of_a_perplexity_the_least_ranks_first_is_worth_its_cost_and_ties_with_none() -> None:
+    scores = {
+        "concat": [2.0, 2.1, 2.2, 2.1, 2.0], "linear": [3.0, 3.2, 3.1, 3.1, 3.1], "last": [4.1, 4.0, 4.2, 4.1, 4.0],
+    }  # fmt: skip
+    seconds = {"concat": 1.0, "linear": 2.0, "last": 3.0}  # the best is the cheapest: nothing else is worth more
+    frames = [runs(name, own, metric="perplexity", seconds_alone=seconds[name]) for name, own in scores.items()]
+    found = tabulate(table(*frames), ["fusion"], pareto="seconds_alone", ranks=True).set_index("fusion")
+    assert found["tied"].to_dict() == {"concat": True, "linear": False, "last": False}
+    assert found["pareto"].to_dict() == {"concat": True, "linear": False, "last": False}
+    ranks = {name: (int(row["best_rank"]), int(row["worst_rank"])) for name, row in found.iterrows()}
+    assert ranks == {"concat": (1, 1), "linear": (2, 2), "last": (3, 3)}

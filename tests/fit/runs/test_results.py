@@ -22,6 +22,7 @@ from fusionkit.fit import RunsFolder, expand, fit, summarise
 from fusionkit.runs.claims import runs_status
 from fusionkit.runs.folder import FLAT, flat_record
 from fusionkit.runs.shown_split import with_scores_of
+from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -491,3 +492,17 @@ def test_layer_weights_stand_by_layer_and_by_what_a_joint_run_learns(tmp_path: P
         ["joint", "intent", 3, 0.5], ["joint", "intent", 6, 0.5], ["joint", "tags", 3, 0.125],
         ["joint", "tags", 6, 0.875], ["tagging", "tags", 0, 0.25], ["tagging", "tags", 3, 0.75],
     ]  # fmt: skip
+
+
+def test_validation_chooses_by_the_score_that_is_shown(tmp_path: Path) -> None:
+    folder, names = RunsFolder(tmp_path), ("accuracy", "matthews")
+    told = {1e-3: ((0.9, 0.1), (0.5, 0.2)), 2e-3: ((0.8, 0.7), (0.6, 0.3))}  # by rate: on validation, on test
+    for rate, (validation, test) in told.items():
+        scores = {
+            "validation": dict(zip(names, validation, strict=True)), "test": dict(zip(names, test, strict=True)),
+        }  # fmt: skip
+        kept = record(test[0], validation[0], lr=rate, metric="accuracy", scores=scores)
+        folder.write(RunSpec.from_dict(kept["spec"]), kept, {})
+    for metric, rate, mean in ((None, 1e-3, 0.5), ("accuracy", 1e-3, 0.5), ("matthews", 2e-3, 0.3)):
+        table = tabulate(folder.frame(metric, each_test=True), ["fusion"], choose_by="validation")
+        assert table[["lr", "mean"]].to_numpy().tolist() == [[rate, mean]]

@@ -126,7 +126,8 @@ def assert_alike(ours: RunResult, theirs: RunResult) -> None:
 
 @pytest.mark.parametrize("device", [ON_LAZY, GPU])
 @pytest.mark.parametrize(
-    "fusion", [*FUSIONS, *(pytest.param(name, marks=pytest.mark.soak("products")) for name in MORE)]
+    "fusion",
+    ["concat", *(pytest.param(name, marks=pytest.mark.soak("products")) for name in ("last", "attention", *MORE))],
 )
 def test_a_stack_learns_on_a_device_what_it_learns_on_the_cpu(
     toy: Toy, fusion: str, device: torch.device, monkeypatch: pytest.MonkeyPatch

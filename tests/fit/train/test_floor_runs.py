@@ -89,8 +89,10 @@ def test_floors_of_classes_are_what_they_say(corpus_store: Callable[[str], Store
     # The card of a head has the floors of its own draw.
     export_run(tmp_path / sweep.specs[0].digest, tmp_path.parent / "head")
     card = (tmp_path.parent / "head" / "README.md").read_text()
-    assert f"| {majority_of(found, 0):.4f} |" in card
-    assert "| test, majority |" in card, card
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in card.splitlines() if line[:1] == "|"]
+    [header] = [line for line in lines if "test, majority" in line]
+    row = next(line for line in lines if line[0] == "accuracy" and len(line) == len(header))
+    assert row[header.index("test, majority")] == f"{majority_of(found, 0):.4f}"
     # Whoever names the folder means its heads.
     assert {run.spec.fusion for run in open_runs([tmp_path])} == {"last"}
     frame = RunsFolder(tmp_path).frame()
@@ -247,3 +249,21 @@ def test_the_report_has_floors_as_rows_and_marks_what_they_reach(tmp_path: Path)
     groups = groups_table(study, table)
     assert [row[3]["t"] for row in groups["rows"]] == ["test", "test"]
     assert groups["columns"][3] == {"label": "scored on", "kind": "text", "filter": False}
+
+
+def test_the_majority_beside_a_score_is_that_of_the_store_it_was_scored_on(
+    make_store: Callable[..., Store], tmp_path: Path, watch: Any
+) -> None:
+    texts = [{"text": f"number {at}", "label": "wet" if at < 6 else "dry"} for at in range(9)]
+    one = make_store("mean", "en", train=texts, validation=texts, test=texts[:8])
+    two = make_store("mean", "fr", train=texts, validation=texts, test=texts[4:])
+    _, found = trained(mix_of([Share(one)], [one, two]), tmp_path, watch)
+    majority = {"en": 6 / 8, "fr": 2 / 5}
+    told = found["majority", 0]["tests"]
+    assert {name: scores["accuracy"] for name, scores in told.items()} == pytest.approx(majority)
+    table = tabulate(RunsFolder(tmp_path).frame(each_test=True), ["evaluated", "fusion"])
+    heads = table[table["fusion"] == "last"].set_index("evaluated")
+    assert heads["majority"].to_dict() == pytest.approx(majority)
+    scores = {name: each["accuracy"] for name, each in found["last", 0]["tests"].items()}
+    assert heads["mean"].to_dict() == pytest.approx(scores)
+    assert heads["beats_majority"].to_dict() == {name: scores[name] > majority[name] + 1e-9 for name in majority}

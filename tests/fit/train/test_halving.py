@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, forecast
 from fusionkit.fit.executor.estimate import Measurements
@@ -16,8 +18,8 @@ from fusionkit.fit.executor.units import plan_units, split_in_two
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.sweep.blocks import expand_blocks
 from fusionkit.fit.sweep.file import read_sweep
-from fusionkit.fit.train.halving import epochs_share, rivals_of, rungs
-from fusionkit.fit.train.result import RunResult, StoppedRun
+from fusionkit.fit.train.halving import Halving, epochs_share, rivals_of, rungs
+from fusionkit.fit.train.result import RunResult, RunState, StoppedRun
 from fusionkit.runs.find_run import find_run
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
@@ -183,4 +185,27 @@ def test_rates_of_a_run_and_of_its_control_do_not_compete(store: Store) -> None:
 
 
 def test_what_stops_has_no_scores_of_test() -> None:
-    assert set(StoppedRun.__dataclass_fields__) < set(RunResult.__dataclass_fields__)
+    fields = set(StoppedRun.__dataclass_fields__)
+    assert fields < set(RunResult.__dataclass_fields__)
+    assert not fields & {"score", "scores", "tests", "answers", "weights"}
+
+
+SCORES = ([9.0, 4.0], [5.0, 6.0], [3.0, 7.0], [8.0, 8.5])  # of four settings after two epochs
+
+
+@pytest.mark.parametrize("competing", ["lr", "fusion_layers"])
+@pytest.mark.parametrize(("metric", "stay"), [("accuracy", {0, 3}), ("perplexity", {0, 2})])
+def test_of_a_loss_the_least_goes_on_layers_compete_like_rates_and_who_failed_is_out(
+    toy: Callable[..., TaskData], metric: str, stay: set[int], competing: str
+) -> None:
+    plain = RunSpec(store="s", task="classification", label="x", fusion="linear", head="classifier", epochs=8)
+    values: tuple[Any, ...] = RATES if competing == "lr" else ("0", "1", "2", "0,1")
+    draw = toy().train
+    runs = [RunState(replace(plain, **{competing: value}), (0,), draw) for value in values]
+    for run, scores in zip(runs, SCORES, strict=True):
+        run.metric = metric
+        run.curve = [{"epoch": n, "loss": 1.0, "validation_score": value} for n, value in enumerate(scores, 1)]
+    assert set(range(4)) - {runs.index(run) for run in Halving().stopped(runs, (), 2)} == stay
+    lost = Halving().stopped(runs, {runs[0]}, 2)  # among the best of both metrics, but for its loss
+    assert runs[0] in lost
+    assert len(lost) == 2

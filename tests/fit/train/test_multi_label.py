@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
 
+import fusionkit
 from fusionkit import predict as live
 from fusionkit.dataset.draws import draw_of
 from fusionkit.dataset.infer_task import choose_task
@@ -20,8 +22,9 @@ from fusionkit.dataset.labels import load_task
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.model.checkpoint import open_run
-from fusionkit.fit.model.fused import threshold_of
+from fusionkit.fit.model.fused import build_model, threshold_of
 from fusionkit.fit.model.joint import model_of
+from fusionkit.fit.model.warm_start import load_start_weights, open_starts
 from fusionkit.fit.train.decisions import decide, predict, score
 from fusionkit.fit.train.f1 import best_threshold
 from fusionkit.fit.train.loop import train_run
@@ -222,3 +225,34 @@ def test_other_columns_are_refused(topics: Store, corpus_store: Callable[[str], 
         choose_task(topics, "classification", "topics")
     with pytest.raises(UsageError, match="fewer than two classes"):
         load_task(store, TASKS["multi-label"], "none", None)
+
+
+def test_evaluated_over_its_store_a_run_has_its_scores_and_over_the_source_the_same_answers(
+    topics: Store, tmp_path: Path, watch: Any
+) -> None:
+    [spec] = expand(topics, task="multi-label", fusions=["linear"], epochs=[10], batch_sizes=[8])
+    [record] = fit(topics, [spec], RunsFolder(tmp_path), watch)
+    for split in ("validation", "test"):
+        [stored] = fusionkit.evaluate(tmp_path, data=topics.path, split=split)
+        assert stored.scores == pytest.approx(record["scores"][split], abs=1e-12)
+        source = Path(str(topics.path)).parent / f"{split}.jsonl"
+        [live] = fusionkit.evaluate(tmp_path, data=source, device="cpu")
+        [one], [other] = stored.heads.values(), live.heads.values()
+        assert [set(labels) for labels in one.gold] == [set(labels) for labels in other.gold]
+        assert one.predicted == other.predicted
+        assert live.scores == pytest.approx(stored.scores, abs=1e-12)
+        assert len({tuple(labels) for labels in one.predicted}) > 2
+
+
+def test_a_run_that_begins_with_another_matches_its_classes_by_name(topics: Store, tmp_path: Path, watch: Any) -> None:
+    data, layers = data_of(topics), tuple(range(7))
+    [spec] = expand(topics, task="multi-label", fusions=["linear"], epochs=[10], batch_sizes=[8])
+    fit(topics, [spec], RunsFolder(tmp_path), watch)
+    [start] = open_starts([tmp_path])
+    wanted = decide(start.run.model, data, data.test, layers)[""]
+    order = [1, 2, 0]  # of the classes here: each is looked up among those of the run
+    model = build_model(spec, 7, 384, 3)
+    load_start_weights(model, replace(spec, init_part="both"), start, {"": [data.labels[k] for k in order]})
+    torch.testing.assert_close(decide(model, data, data.test, layers)[""], wanted[:, order])
+    assert threshold_of(model) == threshold_of(start.run.model)
+    assert float((wanted - wanted[:, order]).abs().max()) > 0.1  # another order would be seen

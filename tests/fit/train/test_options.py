@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -21,6 +22,9 @@ from torch import Tensor
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.train.decisions import score
+from fusionkit.fit.train.inputs import training_split
 from fusionkit.fit.train.loop import train_run, train_unit
 from fusionkit.fit.train.result import RunResult
 from fusionkit.fit.train.schedule import balanced_weights, rate_factor
@@ -416,3 +420,50 @@ def test_one_gradient_of_two_weights_is_clipped_once() -> None:
     assert limits is not None
     for found in clipped(gradients, limits):
         assert torch.allclose(found, torch.full((1, 2), 0.5))
+
+
+def test_each_data_seed_is_balanced_by_its_own_draw_where_all_are_trained_together(toy: Toy) -> None:
+    data = toy(gap=0.0)
+    plain = run_spec(data, shots=4, epochs=3, batch_size=4, lr=1e-3, validate_every=3, init_seed=8)
+    specs = [replace(plain, data_seed=seed, class_weights="balanced") for seed in range(6)]
+    assert len({int(training_split(spec, data).targets.sum()) for spec in specs}) > 1  # they need other weights
+    together = dict(train_unit(specs, data, lambda _: (1,), HIDDEN, lambda _: None))
+    for spec in specs:
+        found = together[spec]
+        assert isinstance(found, RunResult)
+        torch.testing.assert_close(flat(found), flat(train(spec, data)), rtol=0, atol=1e-5)
+
+
+def test_scores_of_a_run_in_bfloat16_are_those_of_its_weights_in_float32(toy: Toy) -> None:
+    """Alone and in a stack; labels of chance leave many examples near the boundary."""
+    data = toy(learnable=False)
+    base = run_spec(data, epochs=4, lr=1e-2, compute_dtype="bfloat16")
+    for specs in ([base], [replace(base, init_seed=seed) for seed in (0, 1)]):
+        for spec, outcome in train_unit(specs, data, lambda _: (1,), HIDDEN, lambda _: None):
+            assert isinstance(outcome, RunResult)
+            model = build_model(replace(spec, compute_dtype="float32"), 1, HIDDEN, 2)
+            model.load_state_dict(outcome.weights)
+            assert data.test is not None
+            for name, split in (("validation", data.validation), ("test", data.test)):
+                assert score(model, data, split, (1,)) == pytest.approx(outcome.scores[name], abs=1e-12)
+
+
+def test_each_run_of_a_unit_stops_by_its_own_scores_and_keeps_its_own_weights(toy: Toy) -> None:
+    data, seen, lengths = toy(learnable=False), Counter[RunSpec](), set[int]()
+    base = run_spec(data, epochs=30, lr=1e-2, schedule="constant")
+    specs = [replace(base, init_seed=seed, patience=patience) for seed in (3, 4) for patience in (1, 3, None)]
+    together = dict(train_unit(specs, data, lambda _: (1,), HIDDEN, lambda spec: seen.update([spec])))
+    for spec in specs:
+        outcome = together[spec]
+        assert isinstance(outcome, RunResult)
+        scores = [point["validation_score"] for point in outcome.curve]
+        waits = [epoch - 1 - scores.index(max(scores[:epoch])) for epoch in range(1, len(scores) + 1)]
+        ended = [epoch for epoch, wait in enumerate(waits, 1) if spec.patience is not None and wait >= spec.patience]
+        assert len(scores) == (ended[0] if ended else 30)
+        assert (outcome.best_epoch, outcome.validation_score) == (scores.index(max(scores)) + 1, max(scores))
+        model = build_model(spec, 1, HIDDEN, 2)
+        model.load_state_dict(outcome.weights)
+        assert score(model, data, data.validation, (1,))["accuracy"] == pytest.approx(max(scores), abs=1e-12)
+        lengths.add(len(scores))
+    assert len(lengths) > 2
+    assert seen == dict.fromkeys(specs, 30)  # a bar over epochs comes to its end

@@ -126,7 +126,7 @@ def test_a_sweep_over_numbers_is_kept_like_any_other(store: Store, tmp_path: Pat
     records = fit(store, specs, RunsFolder(tmp_path / "runs"), watch)
     assert [record["status"] for record in records] == ["finished"] * 8
     assert {record["metric"] for record in records} == {"pearson"}
-    assert all(-1 <= record["score"] <= 1 for record in records)
+    assert [record["score"] for record in records] == [record["scores"]["test"]["pearson"] for record in records]
     assert [len(record["draw"] or ()) for record in records] == [0, 0, 4, 4] * 2  # a shot is an example
     weights = load_file(tmp_path / "runs" / specs[0].digest / "weights.safetensors")
     assert list(weights["head.score.6.weight"].shape) == [1, 256]
