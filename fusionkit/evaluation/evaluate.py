@@ -75,6 +75,8 @@ def evaluate(
         0.912
     """
     given = [data] if isinstance(data, (str, PurePath)) or not isinstance(data, Sequence) else list(data)
+    if not given:
+        raise UsageError("no data is given", expected="a store or a source", received="an empty list")
     places = [place_of(each) for each in given]
     if len(places) > 1 or is_store(places[0]):
         of_sources = {"columns": columns, "config": config, "limit": limit, **(inputs or {})}
