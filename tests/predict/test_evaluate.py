@@ -282,3 +282,8 @@ def test_a_column_and_a_number_of_examples_that_are_named_are_what_is_scored(
     assert few == gold[:7]
     assert found == pytest.approx(wanted[:7], abs=1e-5)
     assert likely(turned)[1] != pytest.approx(wanted, abs=1e-3)
+
+
+def test_no_data_is_refused(runs: Path) -> None:
+    with pytest.raises(UsageError, match="no data is given"):
+        fusionkit.evaluate(runs, data=[])
