@@ -69,7 +69,7 @@ def fit(
     epoch, each is scored.
     """
     from fusionkit.logs import check_logs
-    from fusionkit.runs.folder import RunsFolder, all_failed, is_floor
+    from fusionkit.runs.folder import RunsFolder, all_failed, first_error, is_floor
 
     RunsFolder(runs).claim()
     check_logs(log_to)
@@ -97,7 +97,7 @@ def fit(
         heads = [record for record in records if not is_floor(record)]
         raise FusionkitError(
             "the run failed" if len(heads) == 1 else f"all {len(heads):,} runs failed",
-            received=heads[0]["error"].splitlines()[0],
+            received=first_error(heads),
             remedy=f"`fusionkit status {runs}` lists them; --retry-failed tries them again",
         )
 

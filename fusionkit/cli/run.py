@@ -88,6 +88,7 @@ def run(
         f"{counted(len(found.comparisons), 'table')}, in {work}"
     )
     from fusionkit.cli.commands import CliCommands  # loads torch
+    from fusionkit.runs.folder import RunsFolder, first_error
     from fusionkit.study.folder import Ledger, StudyFolder
     from fusionkit.study.forecast import forecast_study
     from fusionkit.study.run import run_study
@@ -110,6 +111,7 @@ def run(
     if failed:
         raise FusionkitError(
             f"no run of sweep {', '.join(failed)} finished: the study's other results are there",
+            received=first_error(RunsFolder(place.runs(failed[0])).all_records()),
             remedy=f"`fusionkit status {place.runs(failed[0])}` lists the errors; --retry-failed tries them again",
         )
 

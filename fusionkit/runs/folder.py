@@ -311,6 +311,11 @@ def all_failed(records: Iterable[Mapping[str, Any]]) -> bool:
     return statuses == {"failed"}
 
 
+def first_error(records: Iterable[Mapping[str, Any]]) -> str:
+    """The first line of the error of the first failed run; empty where none failed."""
+    return next((record["error"].splitlines()[0] for record in records if record["status"] == "failed"), "")
+
+
 def others_of(record: dict[str, Any]) -> dict[str, Any]:
     """A record's entries about all of a run's tasks but the first, by their names: ``labels``, ``default``,
     ``layer_weights``.

@@ -300,5 +300,6 @@ def test_a_sweep_of_failed_runs_alone_fails_the_study_after_its_other_steps(ran:
         done = ran.command(*lost, "--json", work=copy)
         assert done.code == 1
         assert "no run of sweep moved finished: the study's other results are there" in done.err
+        assert "received: the loss of linear + classifier is no longer finite" in done.err
         assert "--retry-failed" in done.err
     assert [step["step"] for step in json.loads(done.out)] == STEPS

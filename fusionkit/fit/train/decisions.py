@@ -52,7 +52,7 @@ class ScoreBlock(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The scores of a model on a split, its task's own metric first, and what is kept of its answers."""
+    """The scores of a model on a split, its task's own metric first, and the kept answers; None where none are kept."""
 
     scores: dict[str, float]
     answers: RunAnswers | None
