@@ -78,7 +78,7 @@ def encoded(source: Path, choice: Choice, out: Path, limit: int | None) -> tuple
     spec = EncodeSpec(**choice.options)
     opened = open_source(str(source))
     if limit is not None:
-        opened = replace(opened, splits={name: table.slice(0, limit) for name, table in opened.splits.items()})
+        opened = replace(opened, splits={name: examples.limited(limit) for name, examples in opened.splits.items()})
     columns = guess_columns(opened)
     encoder = load_encoder("minilm", compute_dtype=spec.compute_dtype, words=columns.tokens is not None)
     report = encode(opened, columns, out, spec, encoder)

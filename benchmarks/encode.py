@@ -169,7 +169,7 @@ def main() -> None:
         source = open_source(options.source)
         columns = guess_columns(source)
         if options.limit:
-            source = Source(source.name, {k: t.slice(0, options.limit) for k, t in source.splits.items()})
+            source = Source(source.name, {k: examples.limited(options.limit) for k, examples in source.splits.items()})
         if options.copies > 1:
             write_times(next(iter(source.splits.values())), columns, options.copies, Path(work) / "train.jsonl")
             source = open_source(str(Path(work) / "train.jsonl"))

@@ -38,6 +38,7 @@ from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.meter import Meter
 from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.stack import Stacked
+from fusionkit.fit.vectorized.width import weight_bytes
 from fusionkit.fusions import fusion_layers
 from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.ragged import IntArray, flat_rows, pad
@@ -64,7 +65,7 @@ def padded(ids: IntArray, split: TaskSplit, examples: IntArray) -> tuple[Tensor,
 
 
 def step_cost(spec: RunSpec, batches: Sequence[Batch], runs: int, data: TaskData) -> tuple[float, int]:
-    """Seconds per run and step, and the peak bytes of tensors in a step of all runs."""
+    """Seconds per run and step, and the peak bytes of tensors in a step of all runs: weights and moments as well."""
     positions = fusion_layers(spec.fusion, tuple(range(LAYERS)), LAYERS)
     own = [layers_of_batch(batch, positions) for batch in batches]
     specs = [replace(spec, init_seed=seed) for seed in range(runs)]
@@ -79,7 +80,8 @@ def step_cost(spec: RunSpec, batches: Sequence[Batch], runs: int, data: TaskData
     for batch in own:  # the first steps load kernels
         with meter if batch is own[-1] else nullcontext():
             step(batch)
-    return median(seconds_of(partial(step, batch)) for batch in own) / runs, meter.peak_bytes
+    held = 3 * sum(map(weight_bytes, models)) + meter.peak_bytes  # both moments are there before the metered step too
+    return median(seconds_of(partial(step, batch)) for batch in own) / runs, held
 
 
 def seconds_of(work: Callable[[], object]) -> float:

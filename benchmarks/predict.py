@@ -50,7 +50,7 @@ def encoded(source: str, encoder: str, limit: int | None, out: Path) -> tuple[St
     """A store of tokens of the source's train split, and the split's texts: one column, or two for pairs."""
     opened = open_source(source)
     columns = guess_columns(opened)
-    train = opened.splits["train"].slice(0, limit or opened.splits["train"].num_rows)
+    train = opened.splits["train"].head(limit)
     loaded = load_encoder(encoder, words=columns.tokens is not None)
     encode(replace(opened, splits={"train": train}), columns, out, EncodeSpec(rows="tokens"), loaded)
     store = open_store(out)

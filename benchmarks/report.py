@@ -28,7 +28,8 @@ import click
 from playwright.sync_api import sync_playwright
 
 from fusionkit.report import write_report
-from fusionkit.runs.folder import RECORD, WEIGHTS, RunsFolder, digest_of_record
+from fusionkit.runs.folder import RECORD, WEIGHTS, RunsFolder
+from fusionkit.runs.record import digest_of_record
 
 RUNS, TOKENS, SECONDS, MEGABYTES = 1000, 50_000, 3.0, 10.0
 VISIBLE = """

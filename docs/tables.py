@@ -19,12 +19,12 @@ import click
 import torch
 
 from fusionkit.cli.main import group
-from fusionkit.fusions import FUSIONS, build_fusion, fusion_class, fusion_layers, named, options_of
+from fusionkit.fusions import FUSIONS, fusion_class, fusion_layers, fusion_parameters, named, options_of
+from fusionkit.fusions.table import all_layers
 from fusionkit.heads import HEADS, build_head, decides_by_softmax
 from fusionkit.heads import REGISTRY as HEAD_REGISTRY
 from fusionkit.methods import METHODS, method_class, method_named, parse_method
 from fusionkit.methods.structure import Structure, structure_of
-from fusionkit.options.spelling import outline
 
 DOCS = Path(__file__).resolve().parent
 MARK = re.compile(r"(?m)^(<!-- (table|options): ([a-z-]+) -->\n)(?:.*\n)*?(<!-- end -->)$")
@@ -32,6 +32,12 @@ MINILM, LARGE = (6, 384), (24, 1024)  # the encoder's last layer and its width
 BERT_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 WIDTHS = {"top": 2, "houlsby": 64, "lora": 8, "prompt": 20, "prefix": 20, "pals": 204, "low-rank": 100}  # counted so
 LAST = 9  # stands for L where the layers of any encoder are said
+SHARED = {
+    "encoder": "the trained encoder",
+    "method": "what it adds or changes",
+    "nothing": "all",
+    "alone": "several tasks are refused",
+}
 # What is given as an example where a choice or a default does not show it.
 EXAMPLES = {
     "plan method": "pals:126", "plan fusion": "extra-layers:1", "tasks": "8", "budget-per-task": "400000",
@@ -130,13 +136,13 @@ def fusions_table() -> str:
     return table(header, rows)
 
 
-def options_table() -> str:
-    """Every fusion that has options, with what its docstring says of them."""
-    rows = []
-    for name in FUSIONS:
-        fusion = fusion_class(name)
-        if any(not option.required for option in options_of(fusion).values()):
-            rows.append([f"`{name}`", paragraph(sys.modules[fusion.__module__], "Options")])
+def options_table(classes: Mapping[str, type[Any]]) -> str:
+    """Every one of these that has options, with what its docstring says of them."""
+    rows = [
+        [f"`{name}`", paragraph(sys.modules[made.__module__], "Options")]
+        for name, made in classes.items()
+        if any(not option.required for option in options_of(made).values())
+    ]
     return table(["of", "options"], rows)
 
 
@@ -182,7 +188,7 @@ def methods_table() -> str:
                 "none" if lowest > depth else "embeddings" if lowest == 0 else f"{lowest} of {depth}",
                 "yes" if entry.starts_as_encoder else "no",
                 "yes" if entry.merges else "no",
-                {"encoder": "the trained encoder", "method": "what it adds or changes", "nothing": "all"}[entry.shared],
+                SHARED[entry.shared],
                 ", ".join(f"{rate:g}" for rate in entry.rates) or "none",
             ]
         )
@@ -196,15 +202,6 @@ def methods_table() -> str:
         "starts as the encoder",
     ]
     return table([*header, "merges", "tasks may share", "rates of a grid"], rows)
-
-
-def method_options_table() -> str:
-    """Every method that has options, with what its docstring says of them."""
-    rows = []
-    for name, entry in METHODS.items():
-        if any(not option.required for option in options_of(outline(entry.path)).values()):
-            rows.append([f"`{name}`", paragraph(sys.modules[method_class(name).__module__], "Options")])
-    return table(["of", "options"], rows)
 
 
 def trained_by(method: str, large: bool) -> tuple[int, int, int]:
@@ -228,25 +225,26 @@ def bert(large: bool) -> tuple[Any, Structure]:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "fusions": fusions_table, "options": options_table, "heads": heads_table, "methods": methods_table,
-    "method-options": method_options_table,
-}  # fmt: skip
+    "fusions": fusions_table,
+    "options": lambda: options_table({name: fusion_class(name) for name in FUSIONS}),
+    "heads": heads_table,
+    "methods": methods_table,
+    "method-options": lambda: options_table({name: method_class(name) for name in METHODS}),
+}
 
 
 def count_of(name: str, last: int, hidden: int) -> int:
     """How many numbers a fusion learns over an encoder."""
-    layers = fusion_layers(name, tuple(range(last + 1)), last + 1)
-    with torch.device("meta"):
-        fusion: Any = build_fusion(name, len(layers), hidden)
-    return sum(p.numel() for p in fusion.parameters())
+    return fusion_parameters(name, len(fusion_layers(name, tuple(range(last + 1)), last + 1)), hidden)
 
 
 def layers_of(fusion: type[Any]) -> str:
     """The layers that a fusion reads by itself, of L: ``0…L``, or its argument where that names one."""
-    argument = [name for name, p in inspect.signature(fusion.reads).parameters.items() if p.default is p.empty]
+    reads = getattr(fusion, "reads", all_layers)
+    argument = [name for name, p in inspect.signature(reads).parameters.items() if p.default is p.empty]
     if argument[1:]:
         return argument[1]
-    read = fusion.reads(LAST)
+    read = reads(LAST)
     return "L" if read == (LAST,) else f"{read[0]}…L" if read == tuple(range(read[0], LAST + 1)) else str(read)
 
 

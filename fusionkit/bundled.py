@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 from pathlib import Path
 
 from fusionkit.errors import EncoderError, unknown_name
+from fusionkit.io.files import sha256_of
 
 # all-MiniLM-L6-v2's weights (6 layers and embeddings, 384 wide) as its authors published them.
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -38,8 +38,7 @@ def minilm_folder() -> Path:
 
 @functools.cache
 def _sha256(path: Path, changed: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(path)
 
 
 def travel_desk(language: str = "en") -> Path:

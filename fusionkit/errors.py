@@ -7,7 +7,9 @@ without a traceback and exits with the error's exit code.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Self
 
 
 class FusionkitError(Exception):
@@ -21,6 +23,11 @@ class FusionkitError(Exception):
         self.what, self.expected, self.received, self.remedy = what, expected, received, remedy
         given = {"expected:": expected, "received:": received, "remedy:": remedy}
         super().__init__("\n".join([what, *(f"  {name:<9} {text}" for name, text in given.items() if text)]))
+
+    def at(self, place: str, remedy: str | None = None) -> Self:
+        """The same error with a place in front of it, and with another remedy if one is given."""
+        what, remedy = f"{place}: {self.what}", remedy or self.remedy
+        return type(self)(what, expected=self.expected, received=self.received, remedy=remedy)
 
 
 class UsageError(FusionkitError):
@@ -51,12 +58,25 @@ class IdentityError(UsageError):
     """The store at this place was made from something else: exit code 2."""
 
 
+class NothingFinishedError(UsageError):
+    """Runs of which none has finished, where scores are to be shown: exit code 2."""
+
+
 class CannotStartError(UsageError):
     """An encoder whose upper layers cannot be computed from the stored states of the layer below: exit code 2."""
 
 
 class SourceWarning(UserWarning):
     """A fusion or head that is not fusionkit's is imported from a file that has changed since the run was trained."""
+
+
+@contextmanager
+def errors_at(place: str) -> Iterator[None]:
+    """Put a place in front of the usage errors of a block."""
+    try:
+        yield
+    except UsageError as error:
+        raise error.at(place) from error
 
 
 def first_has_seen_nothing(encoder: str, option: str) -> UsageError:
@@ -67,6 +87,17 @@ def first_has_seen_nothing(encoder: str, option: str) -> UsageError:
         received=f"{option} cls",
         remedy=f"choose {option} last",
     )
+
+
+def first_line(error: BaseException, *, kind: bool = False) -> str:
+    """The first line of an error's message that is not empty, or else the name of its class.
+
+    Args:
+        kind: put the name of its class in front.
+    """
+    name = type(error).__name__
+    line = next(filter(None, map(str.strip, str(error).splitlines())), None)
+    return name if line is None else f"{name}: {line}" if kind else line
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

@@ -63,11 +63,6 @@ class LmHead:
             raise ValueError(f"no masked LM head of dense, layer_norm and decoder: {shapes}, {self.activation}")
 
     @property
-    def width(self) -> int:
-        """d: the width of the states that it reads."""
-        return int(self.weights["dense.weight"].shape[1])
-
-    @property
     def vocabulary(self) -> int:
         """V: the number of sub-tokens that it scores."""
         return int(self.weights["decoder.weight"].shape[0])

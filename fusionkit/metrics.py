@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fusionkit.tags import are_span_tags, spans_of
+from fusionkit.tags import spans_of
 
 if TYPE_CHECKING:
     from fusionkit.ragged import IntArray  # loads torch
@@ -80,21 +78,6 @@ def split_score(score: str, tasks: Iterable[str]) -> tuple[str | None, str]:
     return task, score if task is None else score.removeprefix(f"{task}_")
 
 
-def label_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:
-    """Accuracy, micro and macro F1 and Matthews' correlation of one label per example; with two ``labels`` also the F1
-    of the positive one, which is the second: ``1`` of ``0`` and ``1``, ``yes`` of ``no`` and ``yes``.
-
-    Macro F1 is over the labels in ``gold`` or ``predicted``, as in scikit-learn, not over all ``labels``.
-    """
-    names, numbers = np.unique([*gold, *predicted], return_inverse=True)
-    scores = class_scores(numbers[: len(gold)], numbers[len(gold) :])
-    if len(labels) != 2:
-        return scores
-    at = np.flatnonzero(names == labels[1])
-    positive = int(at[0]) if len(at) else len(names)
-    return scores | positive_scores(numbers[: len(gold)], numbers[len(gold) :], positive)
-
-
 def positive_scores(gold: IntArray, predicted: IntArray, positive: int) -> dict[str, float]:
     """The F1 of one class: ``2 n_kk / (t_k + p_k)`` with the symbols of :func:`class_scores`; 0 if it never occurs."""
     right = int(((gold == positive) & (predicted == positive)).sum())
@@ -103,13 +86,13 @@ def positive_scores(gold: IntArray, predicted: IntArray, positive: int) -> dict[
 
 
 def class_scores(gold: IntArray, predicted: IntArray) -> dict[str, float]:
-    """:func:`label_scores` from class numbers, int64 ``[n]`` each.
+    """Accuracy, micro and macro F1 and Matthews' correlation of one label per example, from class numbers, ``[n]``.
 
         macro F1 = mean over classes of 2 n_kk / (t_k + p_k)
         Matthews = (n Σ n_kk − Σ t_k p_k) / √((n² − Σ p_k²) (n² − Σ t_k²))
 
     Symbols: ``n_kk`` right answers of class k; ``t_k`` how often k is the gold class, ``p_k`` how often it is
-    predicted; n all answers.
+    predicted; n all answers. Macro F1 is over the classes in ``gold`` or ``predicted``, as in scikit-learn.
     Source: Gorodkin (2004) for the correlation of many classes.
     """
     count = len(gold)
@@ -119,12 +102,13 @@ def class_scores(gold: IntArray, predicted: IntArray) -> dict[str, float]:
     told, found = (np.bincount(side, minlength=classes) for side in (gold, predicted))
     right = np.bincount(gold[gold == predicted], minlength=classes)
     there = told + found > 0
+    f1 = 2 * right[there] / (told + found)[there]
     accuracy = float(right.sum() / count)
     spread = float(count**2 - (found**2).sum()) * float(count**2 - (told**2).sum())
     return {
         "accuracy": accuracy,
         "micro_f1": accuracy,  # one label per example: an error is one false positive and one false negative
-        "macro_f1": float((2 * right[there] / (told + found)[there]).mean()),
+        "macro_f1": math.fsum(f1) / len(f1),  # fsum does not depend on the order of the classes
         # The correlation is undefined where one side has a single class; it counts as 0.
         "matthews": float(count * right.sum() - (told * found).sum()) / spread**0.5 if spread else 0.0,
     }
@@ -165,40 +149,17 @@ def span_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]
     return SpanCounts(*(np.array(each, dtype=np.int64) for each in counts))
 
 
-def tag_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[str]) -> dict[str, float]:
-    """Scores of tagged sentences; ``labels``, the tags that could be learned, decide which scores.
-
-    Span tags (BIO2): micro F1, precision and recall of whole entities as conlleval counts them, and the
-    words' accuracy. Other tags, such as parts of speech: :func:`label_scores` over the words.
-    """
-    if not are_span_tags(labels):
-        return label_scores([*chain.from_iterable(gold)], [*chain.from_iterable(predicted)], labels)
-    right, found, told, hits, words = (int(counts.sum()) for counts in span_counts(gold, predicted))
-    return span_scores(right, found, told, hits / max(words, 1))
-
-
-def label_set_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[str]) -> dict[str, float]:
+def label_set_scores(right: IntArray, told: IntArray, found: IntArray, whole: int, examples: int) -> dict[str, float]:
     """Micro and macro F1 of any number of labels per example, and the share of examples whose labels are all right.
 
         micro F1 = 2 Σ_k r_k / Σ_k (t_k + p_k)        macro F1 = mean over k of 2 r_k / (t_k + p_k)
 
     Symbols: ``t_k`` examples that have label k, ``p_k`` those it is predicted for, ``r_k`` both. Macro F1 is over the
-    labels in ``gold`` or ``predicted``, as in :func:`label_scores`.
-    """
-    told, found, right = Counter[str](), Counter[str](), Counter[str]()
-    for one, other in zip(gold, predicted, strict=True):
-        told.update(set(one))
-        found.update(set(other))
-        right.update(set(one) & set(other))
-    names = [*(told | found)]
-    hits, gold_counts, said = (np.array([side[name] for name in names]) for side in (right, told, found))
-    whole = sum(set(a) == set(b) for a, b in zip(gold, predicted, strict=True))
-    return label_set_totals(hits, gold_counts, said, whole, len(gold))
+    labels with t_k + p_k > 0, as in :func:`class_scores`.
 
-
-def label_set_totals(right: IntArray, told: IntArray, found: IntArray, whole: int, examples: int) -> dict[str, float]:
-    """:func:`label_set_scores` from the counts of each label, ``[labels]``, and the number of examples whose labels are
-    all right.
+    Args:
+        right, told, found: r_k, t_k and p_k, int64 ``[labels]``. whole: examples whose labels are all right. examples:
+            all of them.
     """
     both = told + found
     each = 2 * right[both > 0] / both[both > 0]
@@ -209,31 +170,16 @@ def label_set_totals(right: IntArray, told: IntArray, found: IntArray, whole: in
     }
 
 
-def joint_scores(
-    gold: Mapping[str, list[Any]], predicted: Mapping[str, list[Any]], scores: Mapping[str, Mapping[str, float]]
-) -> dict[str, float]:
+def joint_means(scores: Mapping[str, Mapping[str, float]], frame: float | None) -> dict[str, float]:
     """Scores of a run of several tasks, from the scores of each.
 
-    ``mean`` is the mean of the tasks' own metrics, the first of each one's ``scores``. ``frame`` is the share of
-    examples with all answers right (for a label and tags: sentence-level semantic frame accuracy, Goo et al. 2018);
-    there is none if a task predicts numbers. Then each task's scores follow with its name in front,
-    ``intent_accuracy``.
+    ``mean`` is the mean of the tasks' own metrics, the first of each one's ``scores``. Each task's scores follow with
+    its name in front, ``intent_accuracy``.
 
     Args:
-        gold, predicted: by name, the answers of the tasks that predict no numbers: one per example.
+        frame: the share of examples with all answers right (for a label and tags: sentence-level semantic frame
+            accuracy, Goo et al. 2018); None for tasks without it.
     """
-    right = all_right(gold, predicted)
-    return joint_means(scores, sum(right) / max(len(right), 1) if len(gold) == len(scores) else None)
-
-
-def all_right(gold: Mapping[str, Sequence[Any]], predicted: Mapping[str, Sequence[Any]]) -> list[bool]:
-    """Whether all answers of each example are right, from the answers of several tasks by name."""
-    told, found = (zip(*side.values(), strict=True) for side in (gold, predicted))
-    return [one == other for one, other in zip(told, found, strict=True)]
-
-
-def joint_means(scores: Mapping[str, Mapping[str, float]], frame: float | None) -> dict[str, float]:
-    """:func:`joint_scores` from the scores of each task and the share of examples with all answers right."""
     return {
         "mean": sum(next(iter(each.values())) for each in scores.values()) / len(scores),
         **({} if frame is None else {"frame": frame}),
@@ -241,7 +187,9 @@ def joint_means(scores: Mapping[str, Mapping[str, float]], frame: float | None) 
     }
 
 
-def number_scores(gold: list[float], predicted: list[float], labels: list[str]) -> dict[str, float]:
+def number_scores(
+    gold: Sequence[float] | NDArray[np.float64], predicted: Sequence[float] | NDArray[np.float64]
+) -> dict[str, float]:
     """Pearson's and Spearman's correlation; 0 for fewer than two numbers, equal numbers, or one that is not finite."""
     from scipy import stats  # takes a second to import, and only tasks of numbers need it
 
@@ -257,20 +205,14 @@ def number_scores(gold: list[float], predicted: list[float], labels: list[str]) 
         }
 
 
-def language_model_scores(gold: list[int], predicted: list[tuple[float, int]], labels: list[str]) -> dict[str, float]:
+def masked_scores(nats: NDArray[np.float64], hits: NDArray[np.bool_]) -> dict[str, float]:
     """Perplexity, mean cross-entropy in nats and accuracy of masked sub-tokens.
 
         perplexity = exp(mean over sub-tokens of −log p(its own id))
 
     Args:
-        gold: the ids. predicted: for each the cross-entropy, and the likeliest id.
+        nats: of each its cross-entropy. hits: whether the likeliest id is its own.
     """
-    hits = np.array([best == wanted for (_, best), wanted in zip(predicted, gold, strict=True)])
-    return masked_scores(np.array([nats for nats, _ in predicted]), hits)
-
-
-def masked_scores(nats: NDArray[np.float64], hits: NDArray[np.bool_]) -> dict[str, float]:
-    """:func:`language_model_scores` from each sub-token's cross-entropy and whether the likeliest id is right."""
     surprise = float(np.mean(nats))
     surprise = surprise if np.isfinite(surprise) else np.finfo(np.float64).max
     return {

@@ -1,10 +1,13 @@
-"""The names in the tables of tasks, statistics, figures and logs.
+"""The names that options take: of tasks, statistics, figures, logs, and of choices that several packages share. Also
+the names of columns and of their roles.
 
-The tables themselves load torch or SciPy, which takes seconds; help and shell completion need only the names.
-``tests/test_names.py`` checks that these names are those of the tables.
+The tables of tasks, statistics, figures and logs load torch or SciPy, which takes seconds; help and shell completion
+need only the names. ``tests/test_names.py`` checks that these are the names of those tables.
 """
 
 from __future__ import annotations
+
+from collections.abc import Container
 
 TASKS = ("classification", "pair-classification", "tagging", "regression", "multi-label", "mlm", "joint")
 INTERVALS = ("t", "bootstrap")
@@ -27,3 +30,10 @@ FIGURES = (
     "confusion",
 )  # fmt: skip
 LOGS = ("tensorboard", "mlflow", "wandb")
+ROLES = ("text", "pair", "tokens")  # of the columns that an encoder reads
+IDS = ("id", "idx", "guid")  # columns of ids, as data sets call them
+
+
+def id_column(columns: Container[str]) -> str | None:
+    """The column that holds the ids of the examples, if there is one."""
+    return next((name for name in IDS if name in columns), None)

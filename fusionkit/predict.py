@@ -20,7 +20,7 @@ from fusionkit.alignment import Rows, lay_rows
 from fusionkit.encode.batches import NONE, PartInput, forward
 from fusionkit.encode.batching import Batching
 from fusionkit.encode.text_pairs import live_groups, live_sequences
-from fusionkit.encoder import Encoder, load_encoder
+from fusionkit.encoder import Encoder
 from fusionkit.encoder.truncate import truncated
 from fusionkit.errors import UsageError
 from fusionkit.exported import open_heads
@@ -32,13 +32,13 @@ from fusionkit.fit.model.precision import full_float32
 from fusionkit.live_rows import Reader, SharedRows, in_order, readers_of, shared_rows
 from fusionkit.plural import counted
 from fusionkit.ragged import IntArray
-from fusionkit.store.same_encoder import refuse_other_encoder
 from fusionkit.tags import are_span_tags, spans_of
 from fusionkit.tasks import ALONE
-from fusionkit.tuning.trained import has_own_weights, trained_encoder
+from fusionkit.tuning.trained import encoder_of_run, own_encoders
 
+BLOCK = 1000  # examples tokenised together: each batch's rows are looked up among all of them
 LARGEST_BATCH = 8192  # sub-tokens; all layers of a batch are held in float32 at once
-Passed = tuple[str, str]  # a run's digest, and the task that an encoder has weights for; "" for all tasks
+Passed = tuple[Path, str]  # a run's folder, and the task that an encoder has weights for; "" for all tasks
 EXAMPLES = {"texts": "texts", "pairs": "two texts an example", "words": "a list of words an example"}
 
 
@@ -158,30 +158,17 @@ def predictor_of(
     takes = takes or kind_of(opened[0])
     trained = [answering(run, takes) if run.apart else run for run in opened]
     refuse_different([part for run in trained for part in run.parts.values()], takes)
-    own: dict[Passed, Encoder] = {}
-    for run in (run for run in trained if run.delta):
-        apart = run.parts if has_own_weights(run) else {ALONE: run}
-        own |= {
-            (run.digest, name): trained_encoder(part, encoder, device, trust_remote_code)
-            for name, part in apart.items()
-        }
+    own = {
+        (run.folder, name): each
+        for run in trained
+        if run.delta
+        for name, each in own_encoders(run, encoder, device, trust_remote_code).items()
+    }
     left = [name for one, other in zip(opened, trained, strict=True) for name in one.parts if name not in other.parts]
     if all(run.delta for run in trained):
         return Predictor(trained, next(iter(own.values())), own, takes, left)
     first = next(run for run in trained if run.delta is None)
-    wanted = first.encoding["encoder"]
-    loaded = load_encoder(
-        encoder or first.encoder,
-        revision=None if encoder else wanted.get("revision"),
-        device=device,
-        compute_dtype=first.encoding["compute_dtype"],
-        words=kind_of(first) == "words",
-        trust_remote_code=trust_remote_code,
-        untrained=wanted.get("untrained"),
-    )
-    remedy = "give the encoder of the runs with --encoder, or encode and fit again with this one"
-    what = f"encoder {loaded.name!r} is not the one that the runs were trained over"
-    refuse_other_encoder(loaded.identity, wanted, what, remedy)
+    loaded = encoder_of_run(first, encoder, device, trust_remote_code)
     highest = max(layer for run in trained if run.delta is None for layer in run.layers)
     return Predictor(trained, truncated(loaded, highest), own, takes, left)
 
@@ -239,35 +226,44 @@ class Predictor:
         self.max_length = min(int(runs[0].encoding["max_length"]), longest)
         for run in runs:
             run.model.to(encoder.device)
-        digests = {digest for digest, _ in own}
-        frozen = {name: run for name, run in self.runs.items() if run.digest not in digests}
+        folders = {folder for folder, _ in own}
+        frozen = {name: run for name, run in self.runs.items() if run.folder not in folders}
         self.passes = [EncoderPass.of(encoder, frozen)] if frozen else []
-        for (digest, task), trained in own.items():
-            mine = {name: run for name, run in self.runs.items() if run.digest == digest}
+        for (folder, task), trained in own.items():
+            mine = {name: run for name, run in self.runs.items() if run.folder == folder}
             heads = {name: run for name, run in mine.items() if task in (ALONE, run.name)}
             self.passes.append(EncoderPass.of(trained, heads))
 
     def predict(
-        self, texts: Sequence[str] | Sequence[Sequence[str]], pairs: Sequence[str] | None = None
+        self, texts: Sequence[str] | Sequence[Sequence[str]], pairs: Sequence[str] | None = None, *, start: int = 0
     ) -> list[Prediction]:
         """The answers of every head, one prediction per example, in order.
 
         Args:
-            texts: texts, or lists of words, as in training. pairs: the second texts of pairs.
+            texts: texts, or lists of words, as in training. pairs: the second texts of pairs. start: the number of the
+                first example, for errors.
 
         Raises:
             UsageError: input of another kind than in training, or a text without any sub-token.
         """
         self._refuse(texts, pairs)
-        if not texts:
-            return []
+        found: list[Prediction] = []
+        for at in range(0, len(texts), BLOCK):
+            block = slice(at, at + BLOCK)
+            found += self._predict(texts[block], None if pairs is None else pairs[block], start + at)
+        return found
+
+    def _predict(
+        self, texts: Sequence[str] | Sequence[Sequence[str]], pairs: Sequence[str] | None, start: int
+    ) -> list[Prediction]:
+        """The answers about one block; ``start`` is the number of its first example."""
         first, second, sequences = live_sequences(texts, pairs, self._two)
         tokenized = self.encoder.tokenize(first, second, self.max_length)
         counts = np.array([len(text) for text in texts], dtype=np.int64) if self.takes == "words" else None
         offsets = tokenized.token_offsets
         if (empty := np.flatnonzero((np.diff(offsets) == 0)[sequences].any(axis=1))).size:
             raise UsageError(
-                f"example {empty[0]} has no sub-token",
+                f"example {start + empty[0]} has no sub-token",
                 expected="a sub-token in every text",
                 received="an empty text, to which this encoder's tokenizer adds nothing",
                 remedy="remove such examples",

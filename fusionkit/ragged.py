@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 IntArray = NDArray[np.int64]
@@ -62,15 +62,39 @@ def chosen_examples(key: Any, count: int) -> IntArray:
     """The numbers of the examples that an index selects out of ``count``; 0-dimensional for a single example.
 
     The index is an integer, a slice, a mask or index array, or a tuple of one of these and ``...``, as in NumPy.
+
+    Raises:
+        IndexError: as :func:`resolved_index`, and for any other tuple.
     """
-    if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
-        key = key[0]
-    if not isinstance(key, slice) and np.size(key) == 0:
-        key = np.zeros(0, dtype=np.int64)  # NumPy would make an empty list floats, which cannot index
-    try:
-        return np.asarray(np.arange(count, dtype=np.int64)[key])
-    except IndexError as error:
-        raise IndexError(f"example {key} of {count}") from error
+    parts = key if isinstance(key, tuple) else (key,)
+    rest = [part for part in parts if part is not Ellipsis]
+    if len(rest) > 1 or len(parts) - len(rest) > 1:
+        raise IndexError(f"examples have one axis, not those of {key}")
+    key = rest[0] if rest else slice(None)
+    return np.arange(*key.indices(count), dtype=np.int64) if isinstance(key, slice) else resolved_index(key, count)
+
+
+def resolved_index(index: ArrayLike, length: int) -> IntArray:
+    """An index into ``length`` things as int64 in ``0 … length - 1``: an integer or index array of the same shape, or
+    the positions where a mask is True.
+
+    Raises:
+        IndexError: out of range, a mask of another length, or not integers.
+    """
+    array = np.asarray(index)
+    if array.dtype == bool:
+        if array.shape != (length,):
+            raise IndexError(f"a mask of shape {array.shape} for {length}")
+        return np.flatnonzero(array)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise IndexError(f"indices of {array.dtype}, not integers")
+    if array.size and not (array.min() >= -length and array.max() < length):
+        least, most = array.min(), array.max()
+        raise IndexError(f"index {least} of {length}" if least == most else f"indices {least} … {most} of {length}")
+    array = array.astype(np.int64)
+    return np.where(array < 0, array + length, array)
 
 
 def offsets_of(lengths: IntArray) -> IntArray:

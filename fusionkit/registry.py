@@ -14,18 +14,18 @@ import difflib
 import hashlib
 import importlib
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.options.spelling import outline, usage
 
 DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 IMPORT_PATH = re.compile(rf"(?P<module>{DOTTED}):(?P<object>{DOTTED})(?:[:,](?P<options>.*))?", re.DOTALL)
@@ -60,6 +60,16 @@ class Registry:
         """The names of the table, followed by those of installed packages."""
         return (*self.table, *sorted(name for name in _entry_points(self.group) if name not in self.table))
 
+    @cached_property
+    def usages(self) -> dict[str, str]:
+        """Every name with the options that may follow it, for a table of classes (fusions, methods); for installed
+        packages only ``NAME[:…]``.
+        """
+        return {
+            name: usage(name, outline(self.table[name])) if name in self.table else f"{name}[:…]"
+            for name in self.names()
+        }
+
     def split(self, text: str) -> tuple[str, str | None]:
         """A name and its options, which are None if no separator follows the name; nothing is imported."""
         name, colon, options = text.partition(":")
@@ -90,9 +100,7 @@ class Registry:
         except UsageError as error:
             near = difflib.get_close_matches(name.partition(":")[0], self.names(), n=1, cutoff=0.6)
             hint = f", or did you mean {near[0]!r}?" if near and name == path else ""
-            what = f"{self.kind} {name!r} cannot be imported: {error.what}"
-            remedy = f"{error.remedy}{hint}"
-            raise UsageError(what, expected=error.expected, received=error.received, remedy=remedy) from error
+            raise error.at(f"{self.kind} {name!r} cannot be imported", f"{error.remedy}{hint}") from error
 
     def source(self, name: str) -> dict[str, str | None] | None:
         """The entry of a run's record for the code of a name that is not in the table; None for names of the table."""

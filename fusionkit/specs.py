@@ -1,7 +1,7 @@
 """Frozen, validated descriptions of work: what is encoded, what is trained.
 
-A spec holds plain values only, does no I/O, converts to a dict and back unchanged, and has a digest: equal
-digests mean the same work.
+A spec holds plain values only and does no I/O. A :class:`RunSpec` also converts to a dict and back unchanged, and has a
+digest: equal digests mean the same work.
 """
 
 from __future__ import annotations
@@ -110,6 +110,12 @@ class EncodeSpec:
             raise UsageError(
                 f"--task mlm keeps the rows of masked sub-tokens, not of {self.rows}", remedy="leave --rows out"
             )
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """The spec of options of ``fusionkit encode``, by parameter; options about the source are ignored."""
+        known = options_of(cls).values()
+        return cls(**{entry.name: options[entry.parameter] for entry in known if entry.parameter in options})
 
 
 @documented
@@ -308,9 +314,7 @@ class RunSpec:
 
 
 def is_plain(spec: Mapping[str, Any]) -> bool:
-    """Whether a run with these fields of a spec learns the task itself: no control labels, no block of an online code.
-    Records of earlier releases have neither field.
-    """
+    """Whether a run with these fields of a spec learns the task itself: no control labels, no block of a code."""
     return not spec.get("control", False) and spec.get("mdl") is None
 
 

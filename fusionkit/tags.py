@@ -20,6 +20,11 @@ def are_span_tags(tags: Iterable[str]) -> bool:
     return bool(distinct - {"O"}) and all(is_span_tag(tag) for tag in distinct)
 
 
+def span_types(tags: Iterable[str]) -> set[str]:
+    """The types of the spans that span tags mark."""
+    return {tag[2:] for tag in tags if tag != "O"}
+
+
 def is_bio2(tags: Sequence[str]) -> bool:
     """True where each ``I-x`` follows ``B-x`` or ``I-x``."""
     return to_bio2(tags) == list(tags)

@@ -15,8 +15,8 @@ few minutes. A table stands in a document between two marks:
 
 The table shows the study's comparison over the records of docs/records/STUDY.jsonl. ``metric`` shows other scores,
 several side by side; ``COLUMN=VALUE`` only the groups with this value; ``show=weights`` the mean weight of each layer;
-``show=lr`` the chosen rate; ``notes=no`` leaves out the notes. A line below the table says where and when its runs were
-trained.
+``show=lr`` the chosen rate; ``notes=no`` leaves out the notes. A line below the table says where and when the study's
+runs were trained.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -40,19 +40,19 @@ import pandas as pd
 import torch
 import yaml
 
-from fusionkit.cli.commands import CliCommands
-from fusionkit.cli.tables.format_cells import cell
-from fusionkit.cli.tables.paper_tables import markdown
 from fusionkit.errors import FusionkitError, unknown_name
 from fusionkit.io.files import write_durably
 from fusionkit.machine.resources import cores
 from fusionkit.plural import counted
 from fusionkit.runs.choice import chosen_by
 from fusionkit.runs.floors import are_floors
-from fusionkit.runs.folder import RunsFolder, answers_in, digest_of_record
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.runs.record import answers_in, digest_of_record
 from fusionkit.runs.records_file import KEPT, TAKEN_FROM, read_records, write_records
 from fusionkit.runs.shown_split import SCORED_ON, TEST
 from fusionkit.runs.summary import group_columns
+from fusionkit.runs.tables.format_cells import cell
+from fusionkit.runs.tables.paper_tables import markdown
 from fusionkit.statistics.kept_answers import RunAnswers, to_text
 from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.folder import StudyFolder
@@ -71,7 +71,6 @@ KEEP_SECONDS = 300.0
 THREADS = 1
 WIDTH = 138  # characters in a line of text
 FAST = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")  # instructions that change speeds or bits
-QUIET = CliCommands(None, None, THREADS, "cpu", False, ())
 
 
 def main() -> None:
@@ -121,48 +120,48 @@ def run_study(name: str, settings: Sequence[str], work: Path, sweeps: Sequence[s
     command += [*(f"--set={setting}" for setting in settings), *(f"--only={sweep}" for sweep in sweeps)]
     command += ["--out", str(work), "--threads", str(THREADS), *(f"--known={path}" for path in files)]
     print(f"== {name}", flush=True)
+    now = machine()
     child = subprocess.Popen(command, cwd=ROOT)
     try:
         while child.poll() is None:
             try:
                 child.wait(KEEP_SECONDS)
             except subprocess.TimeoutExpired:
-                keep_records(name, settings, work)
+                keep_records(name, settings, work, now)
     finally:
         if child.poll() is None:
             child.terminate()
             child.wait()
-        keep_records(name, settings, work)
+        keep_records(name, settings, work, now)
     return child.returncode
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Records of one file by digest. Attributes: made: where and when each was trained; empty where that is unknown."""
-
-    records: Mapping[str, dict[str, Any]]
-    made: Mapping[str, dict[str, Any]]
-
-
-def kept_in(path: Path) -> Kept:
-    """The records of a file; none where there is no file."""
+def kept_in(path: Path) -> tuple[list[dict[str, Any]], list[tuple[dict[str, Any], dict[str, Any]]]]:
+    """The machines and dates of a file, and each record with its entry of that list, ``{}`` if it has none; both empty
+    if there is no file.
+    """
     head, records = read_records(path) if path.is_file() else ({}, [])
-    made = {each["digest"]: head["made"][each["made"]] if "made" in each else {} for each in records}
-    return Kept({each["digest"]: each for each in records}, made)
+    made = head.get("made", [])
+    return made, [(each, made[each["made"]] if "made" in each else {}) for each in records]
 
 
-def keep_records(name: str, settings: Sequence[str], work: Path) -> None:
+def keep_records(name: str, settings: Sequence[str], work: Path, now: dict[str, Any]) -> None:
     """Write the runs of a study's folder into its file of records, beside the records that are there.
 
     A finished record that is there stays as it is, except that missing ``answers`` are added. Once a sweep is complete,
-    runs that the study no longer asks for are left out; until then they stay.
+    runs that the study no longer asks for are left out; until then they stay. ``now`` is the :func:`machine` of runs
+    without a record.
     """
     path = RECORDS / f"{name}.jsonl"
-    own, now = kept_in(path), machine()
-    others = [kept_in(each) for each in sorted(RECORDS.glob("*.jsonl")) if each != path]
+    files = {each: kept_in(each) for each in (path, *sorted(RECORDS.glob("*.jsonl")))}
+    places, own = files[path]
+    known: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    for _, records in files.values():
+        for record, made in records:
+            known.setdefault(record["digest"], (record, made))
     found: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for sweep, step in read_study(STUDIES[name], list(settings)).sweeps.items():
-        before = {digest: record for digest, record in own.records.items() if record["sweep"] == sweep}
+        before = {record["digest"]: (record, made) for record, made in own if record["sweep"] == sweep}
         folder = RunsFolder(work / "runs" / sweep)
         runs = {digest_of_record(each): each for each in folder.all_records()}
         there = {digest: each for digest, each in runs.items() if each["status"] in KEPT}
@@ -171,27 +170,27 @@ def keep_records(name: str, settings: Sequence[str], work: Path) -> None:
         strangers = [] if complete else [digest for digest in before if digest not in (wanted or ())]
         new = sorted(there) if wanted is None else []
         for digest in dict.fromkeys([*(wanted or ()), *strangers, *new]):
-            if is_final(before.get(digest)) or (digest in before and digest not in there):
-                record, made = before[digest], own.made[digest]
+            if digest in before and (digest not in there or before[digest][0]["status"] == "finished"):
+                record, made = before[digest]
             elif digest not in there:
                 continue
             elif TAKEN_FROM in there[digest]:
-                sources = [each for each in (own, *others) if digest in each.records]
-                if not sources:
+                if digest not in known:
                     continue  # its file of records is gone
-                record, made = sources[0].records[digest], sources[0].made[digest]
+                record, made = known[digest]
             else:
                 record, made = there[digest], now
             if "answers" not in record and digest in there and (answers := folder.answers(digest)):
                 # Also for a record that is in the file already, if these are the answers that were scored.
-                single = {str(record.get("evaluated") or record["data"]): record["scores"].get(TEST, {})}
-                scores = record.get("tests") or single
+                scores = record.get("tests") or {record["evaluated"]: record["scores"].get(TEST, {})}
                 same = not any(answers[name].unlike(scores[name]) for name in answers if name in scores)
                 record = {**record, "answers": to_text(answers)} if same else record
             found.append(({**record, "sweep": sweep}, made))
     if found:
-        places = [made for made in unique([*own.made.values(), *(made for _, made in found)]) if made]
-        places = [made for made in places if any(made == used for _, used in found)]
+        for _, made in found:
+            if made and made not in places:
+                places.append(made)
+        places = [each for each in places if any(each == made for _, made in found)]
         numbered = [
             {
                 **{k: v for k, v in record.items() if k != "made"},
@@ -204,10 +203,6 @@ def keep_records(name: str, settings: Sequence[str], work: Path) -> None:
         write_records(path, {"study": name, "made": places}, numbered)
 
 
-def is_final(record: Mapping[str, Any] | None) -> bool:
-    return record is not None and record["status"] == "finished"
-
-
 def wanted_runs(fitting: SweepFit) -> list[str] | None:
     """The digests of a sweep's runs, in its order; None where its stores, or the runs it starts from, are missing."""
     try:
@@ -216,16 +211,8 @@ def wanted_runs(fitting: SweepFit) -> list[str] | None:
         return None
 
 
-def unique(values: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for value in values:
-        if value not in found:
-            found.append(value)
-    return found
-
-
 def machine() -> dict[str, Any]:
-    """The date, commit, torch version and hardware of runs that are trained here and now."""
+    """The date, commit, torch version and hardware of runs whose training begins here and now."""
     info = Path("/proc/cpuinfo")
     told = info.read_text(encoding="utf-8") if info.is_file() else ""
     model = re.search(r"model name\s*: (.*)", told)
@@ -330,7 +317,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     frame = frame_of(comparison, sweeps)
     frame = frame[~are_floors(frame)]  # the documents' tables show heads only
     if not show and not any(metrics):
-        summary, notes = summary_of(comparison, frame, QUIET, answers_of(sweeps))
+        summary, notes = summary_of(comparison, frame, print, answers_of(sweeps))
         return markdown(only(on_test(summary), choice), notes if told else (), comparison.across)
     # Other scores, weights and rates are those of the runs that the comparison's own score chooses.
     counted = chosen_by(comparison.choose_by, frame, (*comparison.by, *comparison.average))
@@ -346,7 +333,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
         of_metric = dataclasses.replace(comparison, metric=metric, choose_by=None)
         scores = frame_of(of_metric, sweeps)  # floors are not among the runs that were counted
         summary, notes = summary_of(
-            of_metric, scores[scores["digest"].isin(counted.frame["digest"])], QUIET, answers_of(sweeps)
+            of_metric, scores[scores["digest"].isin(counted.frame["digest"])], print, answers_of(sweeps)
         )
         summaries.append(only(on_test(summary), choice))
     across = comparison.across if len(metrics) == 1 else "metric"

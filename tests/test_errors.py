@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fusionkit import errors
-from fusionkit.errors import FusionkitError, UsageError, unknown_name
+from fusionkit.errors import FusionkitError, UsageError, first_line, unknown_name
 
 EXIT_CODES = {
     "FusionkitError": 1, "UsageError": 2, "DataError": 1, "EncoderError": 1, "StoreError": 1, "IdentityError": 2,
@@ -41,6 +41,19 @@ def test_a_misspelt_name_gets_all_choices_and_the_nearest() -> None:
         "  received: atention",
         "  remedy:   did you mean 'attention'?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "with_kind"),
+    [
+        (ValueError("one\ntwo"), "one", "ValueError: one"),
+        (ValueError("\n  two \n"), "two", "ValueError: two"),
+        (ValueError(), "ValueError", "ValueError"),
+        (MemoryError("\n"), "MemoryError", "MemoryError"),
+    ],
+)
+def test_an_error_in_one_line_is_never_empty(error: Exception, line: str, with_kind: str) -> None:
+    assert (first_line(error), first_line(error, kind=True)) == (line, with_kind)
 
 
 @pytest.mark.parametrize("name", ["zzz", ""])

@@ -38,6 +38,12 @@ def test_paths_and_addresses_of_files_are_local(address: Any, path: str) -> None
     assert type(place_of(address)) is type(Path())
 
 
+def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell leaves the ~ of --out=~/runs as it is."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert place_of("~/runs") == tmp_path / "runs"
+
+
 def test_other_addresses_are_remote() -> None:
     place = place_of("memory://a/b/")
     assert isinstance(place, UPath)
@@ -56,6 +62,7 @@ NONE = {
     "memory://a/b*": "no address of one place",
     "memory://a/b[1]": "no address of one place",
     "memory://a/b?": "no address of one place",
+    "~no-such-user/s": "no such home folder",
 }
 
 
@@ -121,7 +128,7 @@ class SharedError(OSError):
 def test_a_remote_place_that_says_no_is_one_error(memory: Any, error: Exception) -> None:
     with pytest.raises(StoreError, match=r"cannot use memory://places/folder") as caught, place_errors(memory):
         raise error
-    assert caught.value.received == f"{type(error).__name__}: {error}"
+    assert caught.value.received == f"{type(error).__name__}: {error}".removesuffix(": ")
     assert caught.value.__cause__ is error
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fusionkit.ragged import Ragged, offsets_of
+from fusionkit.ragged import Ragged, chosen_examples, offsets_of
 
 LENGTHS = [2, 0, 3, 1, 4]
 KEYS: list[Any] = [
@@ -46,13 +46,23 @@ def test_chosen_examples_are_those_of_a_list(ragged: Ragged, key: Any, with_elli
 def test_one_example_is_its_states(ragged: Ragged, key: Any) -> None:
     number = int(key) % 5
     start = sum(LENGTHS[:number])
-    assert torch.equal(ragged[key], ragged.hidden_states[start : start + LENGTHS[number]])
+    for same in (key, (key,), (key, ...), (..., key)):
+        assert torch.equal(ragged[same], ragged.hidden_states[start : start + LENGTHS[number]])
 
 
-@pytest.mark.parametrize("key", [5, -6, [0, 5], [0.5], "a", [True], (0, 1)])
+def test_an_ellipsis_is_all_examples(ragged: Ragged) -> None:
+    assert len(ragged[...]) == len(ragged[(...,)]) == len(ragged[()]) == 5
+
+
+@pytest.mark.parametrize("key", [5, -6, [0, 5], [0.5], "a", [True], (0, 1), (..., ...)])
 def test_an_example_that_is_not_there_is_refused(ragged: Ragged, key: Any) -> None:
     with pytest.raises(IndexError):
         ragged[key]
+
+
+def test_one_of_very_many_examples_is_found_without_a_list_of_all() -> None:
+    assert chosen_examples(-1, 10**15) == 10**15 - 1
+    assert chosen_examples(slice(5, 11, 3), 10**15).tolist() == [5, 8]
 
 
 def test_a_loop_ends_at_the_last_example(ragged: Ragged) -> None:

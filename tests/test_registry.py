@@ -36,10 +36,7 @@ class Deep(nn.Module):
     def forward(self, states, offsets=None):
         return states[..., -1, :]
 
-    def layer_weights(self, states):
-        return None
-
-class NoReads(nn.Module):
+class NoForward(nn.Module):
     pass
 
 class Rated(Deep):
@@ -99,7 +96,7 @@ def test_an_import_path_has_options_and_one_spelling(text: str, name: str) -> No
         ("nolab.mix:Deep", "there is no module 'nolab'", "No module named 'nolab'"),
         ("reglab.broken:Deep", "reglab.broken raises an error while", "No module named 'nowhere_at_all'"),
         ("reglab.wrong:Deep", "reglab.wrong raises an error while", "ZeroDivisionError: division by zero"),
-        ("reglab.mix:NoReads", "'reglab.mix:NoReads' is no fusion: it has no reads, layer_weights", "NoReads"),
+        ("reglab.mix:NoForward", "'reglab.mix:NoForward' is no fusion: it has no forward", "NoForward"),
         ("reglab.mix:number", "it is no torch.nn.Module", "7"),
         ("reglab.mix:Rated", "its option rate is neither bool, int, float, str nor Literal of texts", "Rated"),
         ("attenton:scale", "there is no module 'attenton'", ""),
@@ -159,6 +156,12 @@ def test_a_head_says_what_it_fits() -> None:
     with pytest.raises(UsageError, match="did you mean 'tagger'"):
         build_head("taggr", 4, 2, 0.0)
     assert head_entry("reglab.mix:Words").sequences is None
+
+
+def test_another_number_of_heads_than_tasks_is_refused_without_listing_all_products() -> None:
+    with pytest.raises(UsageError, match="unknown head for joint 'crf'") as caught:
+        fitting_heads(tasks_of("joint"), "crf")
+    assert caught.value.expected == "2 heads, like classifier+tagger"
 
 
 def test_the_schema_takes_import_paths() -> None:

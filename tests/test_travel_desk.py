@@ -135,7 +135,7 @@ def test_the_corpus_opens_as_a_source_with_words_tags_and_labels(language: str) 
     assert columns == Columns(tokens="tokens", tags=("slots",), labels=("intent",))
     mended, notes = prepared(source, columns)
     assert notes == source.notes == []
-    assert {split: table.slice(0).to_pylist() for split, table in mended.splits.items()} == read(language)
+    assert {split: table.head().to_pylist() for split, table in mended.splits.items()} == read(language)
 
 
 def test_the_data_card_states_the_sizes_there_are() -> None:

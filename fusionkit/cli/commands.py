@@ -1,4 +1,4 @@
-"""``encode``, ``fit`` and ``results`` as functions: ``fusionkit fit`` uses them to train, a study uses all."""
+"""Encoding and training as functions, for a study; ``fusionkit fit`` and ``fusionkit demo`` train by them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 
-from fusionkit.cli.console import log, stopped_by_sigterm
+from fusionkit.cli.console import log, sigterm_raises
 from fusionkit.cli.encode import encode_into
-from fusionkit.cli.options.work_options import on_cpus
-from fusionkit.cli.tables.comparison_notes import comparison_notes
-from fusionkit.cli.tables.paper_tables import csv_text, latex, markdown
 from fusionkit.cli.tables.sweep_table import SweepTable
 from fusionkit.dataset.stores import Stores
 from fusionkit.fit import RunsFolder, fit, forecast
@@ -26,14 +22,11 @@ from fusionkit.fit.executor.prepare import counts_as_done
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.logs import Logs
 from fusionkit.plural import counted
-from fusionkit.runs.comparison.ties import LEGEND
 from fusionkit.specs import RunSpec
 
 if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
     from fusionkit.encoder import Encoder
-
-PERCENT = f"scores in percent, perplexities as they are; the CSV has fractions; {LEGEND}"
 
 
 @dataclass(frozen=True)
@@ -90,7 +83,7 @@ class CliCommands:
         logs = Logs(self.log_to, runs, console.print)
         with (
             self._own_threads(),
-            stopped_by_sigterm(),
+            sigterm_raises(),
             SweepTable(sweep.specs, there, console, logs.log) as progress,
             ExitStack() as stack,
         ):
@@ -99,9 +92,8 @@ class CliCommands:
                 from fusionkit.cluster import open_cluster
                 from fusionkit.cluster.executor import ClusterExecutorFactory
 
-                settings = on_cpus(self.settings) if self.device == "cpu" else self.settings
-                workers = stack.enter_context(open_cluster(settings))
-                cluster = ClusterExecutorFactory(workers, settings, progress.note, self.device, self.threads)
+                workers = stack.enter_context(open_cluster(self.settings))
+                cluster = ClusterExecutorFactory(workers, self.settings, progress.note, self.device, self.threads)
             logs.catch_up(there)
             records = fit(
                 store, sweep.specs, folder, progress, sweep.starts, sweep.draws, self.workers, self.retry_failed,
@@ -111,14 +103,10 @@ class CliCommands:
             logs.close()
         return records
 
-    def forecast(self, store: Stores, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
-        """The forecast of ``fusionkit fit --dry-run``."""
-        return self.forecast_with_notes(store, sweep, runs, known)[0]
-
-    def forecast_with_notes(
+    def forecast(
         self, store: Stores, sweep: Sweep, runs: Path, known: Measurements | None = None
     ) -> tuple[Forecast, list[str]]:
-        """The forecast, and the notes that ``fit`` would print."""
+        """The forecast of ``fusionkit fit --dry-run``, and the notes that ``fit`` would print."""
         with self._own_threads():
             return forecast(
                 store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed,
@@ -129,17 +117,6 @@ class CliCommands:
         """Train samples with as many threads as a sweep's process has."""
         with self._own_threads():
             known.sample(specs, cost)
-
-    def notes(self, summary: pd.DataFrame) -> Sequence[str]:
-        return comparison_notes(summary)
-
-    def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:
-        """Markdown, and the forms of ``fusionkit results --format``."""
-        return {
-            "md": markdown(summary, [*notes, PERCENT], across),
-            "csv": csv_text(summary),
-            "tex": latex(summary, notes) + "\n",
-        }
 
     @property
     def _heads(self) -> str:

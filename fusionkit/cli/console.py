@@ -24,7 +24,7 @@ from rich.text import Text
 
 from fusionkit.cli.options.completion import folders
 from fusionkit.errors import StoppedError, UsageError
-from fusionkit.io.places import Place, is_there, place_errors, place_of
+from fusionkit.io.places import Place, is_there, place_of
 from fusionkit.lazy import uncollected
 from fusionkit.plural import counted
 from fusionkit.printable import json_escaped, one_line, printable
@@ -144,14 +144,13 @@ def given_store(path: Place, planned: bool = False) -> Store:
     """
     from fusionkit.store import is_store
 
-    with place_errors(path):
-        if not is_store(path):
-            raise UsageError(
-                f"{path} is no store",
-                expected="what `fusionkit encode --out` wrote",
-                received="something else" if is_there(path) else "a path that does not exist",
-                remedy="make one with `fusionkit encode SOURCE --out STORE`, or check the path",
-            )
+    if not is_store(path):
+        raise UsageError(
+            f"{path} is no store",
+            expected="what `fusionkit encode --out` wrote",
+            received="something else" if is_there(path) else "a path that does not exist",
+            remedy="make one with `fusionkit encode SOURCE --out STORE`, or check the path",
+        )
     with uncollected(for_good=True):
         from fusionkit.store import open_planned, open_store  # loads torch and zarr
 
@@ -168,16 +167,11 @@ def given_share(text: str) -> Share:
     from fusionkit.dataset.share import WRITTEN, Share, parse_share
     from fusionkit.store import is_store
 
-    def is_there(place: Place) -> bool:
-        with place_errors(place):
-            return is_store(place)
-
     before, colon, behind = text.rpartition(":")
-    if not colon or not before or "/" in behind or is_there(place_of(text)):
-        return Share(given_store(place_of(text), planned=True))
-    if not WRITTEN.fullmatch(behind) and not is_there(place_of(before)):
-        return Share(given_store(place_of(text), planned=True))
-    return Share(given_store(place_of(before), planned=True), parse_share(behind))
+    shared = colon and before and "/" not in behind and not is_store(place_of(text))
+    if shared and (WRITTEN.fullmatch(behind) or is_store(place_of(before))):
+        return Share(given_store(place_of(before), planned=True), parse_share(behind))
+    return Share(given_store(place_of(text), planned=True))
 
 
 @contextmanager
@@ -190,14 +184,14 @@ def _on_sigterm(do: Callable[..., None]) -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_sigterm() -> Iterator[Callable[[], bool]]:
+def sigterm_flag() -> Iterator[Callable[[], bool]]:
     """Record a SIGTERM; yields a function that says whether one came, to call between two pieces of work."""
     asked = threading.Event()
     with _on_sigterm(lambda *_: asked.set()):
         yield asked.is_set
 
 
-def stopped_by_sigterm() -> AbstractContextManager[None]:
+def sigterm_raises() -> AbstractContextManager[None]:
     """Let SIGTERM end the work at once, as Ctrl-C does: what is finished is on the disk."""
 
     def stop(*_: object) -> None:
@@ -240,13 +234,15 @@ class ProgressBars:
     def step(self, name: str, total: int, done: int, unit: str) -> None:
         """A stage of ``total`` units begins; ``done`` of them are finished already."""
         self._task = self._bar.add_task(name, total=total, completed=done, unit=unit, note="")
-        self._last = time.monotonic()
+        self._last, self._left = time.monotonic(), total - done
         if self._bar.disable:
             self._console.print(
                 f"{name}: {counted(total, unit.removesuffix('s'))}" + (f", {done:,} done already" if done else "")
             )
 
     def advance(self, count: int) -> None:
+        count = min(count, self._left)  # an example that lies in two parts counts in both
+        self._left -= count
         self._bar.advance(self._task, count)
         if self._bar.disable and time.monotonic() - self._last > PLAIN_SECONDS:
             self._last = time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fusionkit.bundled import travel_desk
-from fusionkit.cli.console import FOLDER, JSON_OPTION, ProgressBars, out, print_json, table
+from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json, table
 from fusionkit.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fusionkit.runs.example_scores import ExampleScores
+    from fusionkit.store import Store
 
 FUSIONS = ("last", "linear", "concat", "attention")
 TASKS: dict[str, dict[str, Any]] = {
@@ -33,15 +33,16 @@ PAGE = Path("travel-desk.html")
 @JSON_OPTION
 def demo(keep: Path | None, as_json: bool) -> None:
     """Encode the bundled corpus with the bundled encoder and compare four fusions on two tasks."""
-    from fusionkit.encoder import load_encoder
-
-    encoder = load_encoder("minilm", device="cpu", words=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = keep or Path(temporary)
-        encode_seconds, fit_seconds, frame = encode_and_fit(folder, encoder)
+        store, encode_seconds = encode_corpus(folder / "travel-desk.store")
+        frame, fit_seconds = fit_heads(store, folder / "runs")
+        parameters = store.manifest["encoder"]["parameters"]
         if as_json:
-            runs = json.loads(frame.to_json(orient="records"))  # NaN is no JSON
-            print_json({"encode_seconds": encode_seconds, "encoder_parameters": encoder.parameters, "runs": runs})
+            from fusionkit.runs.tables.format_cells import json_rows
+
+            runs = json_rows(frame)
+            print_json({"encode_seconds": encode_seconds, "encoder_parameters": parameters, "runs": runs})
             return
         from fusionkit.runs.example_scores import ExampleScores
         from fusionkit.runs.folder import RunsFolder
@@ -49,50 +50,46 @@ def demo(keep: Path | None, as_json: bool) -> None:
         print_comparison(frame, ExampleScores(RunsFolder(folder / "runs").answers))
         out().print(
             f"\nencoded once in {encode_seconds:.1f} s; {len(frame)} heads trained over it in {fit_seconds:.1f} s; "
-            f"the encoder has {encoder.parameters:,} parameters"
+            f"the encoder has {parameters:,} parameters"
         )
         if keep is not None:
             out().print(f"kept in {keep}: try `fusionkit info {keep / 'travel-desk.store'}`")
         out().print(write_page(folder / "runs", PAGE if keep is None else keep / PAGE))
 
 
-def encode_and_fit(folder: Path, encoder: Any) -> tuple[float, float, pd.DataFrame]:
-    """Encode once (rows of tokens serve both tasks) and fit; returns the seconds of each, and a row per head."""
-    import pandas as pd
-    import torch
-
-    from fusionkit.cli.tables.sweep_table import SweepTable
-    from fusionkit.encode import encode
-    from fusionkit.fit import RunsFolder, expand, fit
-    from fusionkit.runs.folder import flat_record
-    from fusionkit.sources import guess_columns, open_source
-    from fusionkit.specs import EncodeSpec
+def encode_corpus(store: Path) -> tuple[Store, float]:
+    """Encode the corpus; rows of tokens serve both tasks. Returns the store, and the seconds without the imports."""
+    from fusionkit.cli.encode import encode_into
     from fusionkit.store import open_store
 
-    source = open_source(str(travel_desk("en")))
-    columns = guess_columns(source)
-    began = time.perf_counter()
-    with ProgressBars() as bars:
-        encode(source, columns, folder / "travel-desk.store", EncodeSpec(rows="tokens"), encoder, progress=bars)
-    encode_seconds = time.perf_counter() - began
-    store = open_store(folder / "travel-desk.store")
+    report = encode_into(store, {"source": str(travel_desk("en")), "rows": "tokens"}, "cpu", None)
+    return open_store(store), report.seconds
+
+
+def fit_heads(store: Store, runs: Path) -> tuple[pd.DataFrame, float]:
+    """Train the heads; returns a row per head, and the seconds."""
+    import pandas as pd
+
+    from fusionkit.cli.commands import CliCommands
+    from fusionkit.fit import expand
+    from fusionkit.fit.sweep.blocks import Sweep
+    from fusionkit.runs.record import flat_record
+
     specs = [
         spec
         for label, choices in TASKS.items()
         for spec in expand(store, label=label, fusions=FUSIONS, seeds=SEEDS, **choices)
     ]
-    torch.set_num_threads(1)  # as `fusionkit fit` does: these heads are too small for more
+    commands = CliCommands(None, workers=None, threads=1, device="cpu", retry_failed=False, log_to=())
     began = time.perf_counter()
-    with SweepTable(specs) as progress:
-        records = fit(store, specs, RunsFolder(folder / "runs"), progress, workers=None)
-    fit_seconds = time.perf_counter() - began
-    return encode_seconds, fit_seconds, pd.DataFrame([flat_record(record) for record in records])
+    records = commands.train(store, Sweep(specs, [], []), runs)
+    return pd.DataFrame([flat_record(record) for record in records]), time.perf_counter() - began
 
 
 def print_comparison(frame: pd.DataFrame, answers: ExampleScores) -> None:
     """Print each fusion's mean over the seeds, its paired difference to the last layer alone, and a head's cost."""
-    from fusionkit.cli.tables.format_cells import rows_of, texts_of
     from fusionkit.runs.comparison.compare import compare
+    from fusionkit.runs.tables.format_cells import rows_of, texts_of
 
     rows = []
     for row in rows_of(compare(frame, "last", ["label", "fusion"], answers=answers)):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, out, print_json, stop_on_sigterm
+from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, out, print_json, sigterm_flag
 from fusionkit.cli.options.encode_options import encoding_options, load_inputs
-from fusionkit.cli.options.work_options import cluster_options, given_cluster, on_cpus, print_slurm_job
+from fusionkit.cli.options.work_options import cluster_options, given_cluster, print_slurm_job
 from fusionkit.errors import UsageError
-from fusionkit.io.places import Place, place_errors
+from fusionkit.io.places import Place
 from fusionkit.plural import counted
 from fusionkit.specs import parse_bytes
 
@@ -55,9 +55,9 @@ def encode(
     folder that datasets saved, or a hub id. Run again after an interruption, it goes on where it stopped.
     """
     limit = parse_bytes(budget) if budget else None
-    settings = given_cluster(cluster, cluster_config, workers=workers)
+    settings = given_cluster(cluster, cluster_config, device, workers)
     if print_job:
-        print_slurm_job(on_cpus(settings) if settings and device == "cpu" else settings)
+        print_slurm_job(settings)
         return
     if workers and settings is None:
         raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
@@ -65,8 +65,7 @@ def encode(
     from fusionkit.encode.publish import refuse_foreign
 
     shard = given_shard(parts, overwrite, settings is not None)
-    with place_errors(store):
-        refuse_foreign(store)
+    refuse_foreign(store)
     report = encode_into(store, options, device, settings, overwrite=overwrite, limit=limit, shard=shard)
     from fusionkit.store import open_store
 
@@ -105,10 +104,10 @@ def encode_into(
     Args:
         limit: the most bytes of the store. load: used instead of :func:`fusionkit.encoder.load_encoder`.
     """
-    with ProgressBars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
+    with ProgressBars() as bars, sigterm_flag() as stop, ExitStack() as stack:
         # Workers have the GPUs; this process needs only the encoder's identity and tokenizer.
         own_device = device if settings is None else "cpu"
-        source, columns, spec, encoder = load_inputs(bars.say, load, **{**options, "device": own_device})
+        source, columns, spec, encoder = load_inputs(bars.say, {**options, "device": own_device}, load)
         from fusionkit.encode.job import make_job
         from fusionkit.encode.open_plan import is_finished
         from fusionkit.encode.pipeline import encode_job

@@ -18,7 +18,7 @@ from fusionkit.plural import counted
 def estimate(as_json: bool, **options: Any) -> None:
     """Say what encoding SOURCE would cost: rows, bytes, files, time and memory, and what would be cheaper."""
     with ProgressBars() as bars:
-        inputs = load_inputs(bars.say, **options)
+        inputs = load_inputs(bars.say, options)
         from fusionkit.encode.estimate import estimate as run_estimate  # loads torch
 
         found = run_estimate(*inputs)

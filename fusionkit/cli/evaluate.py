@@ -64,8 +64,10 @@ def evaluate(
     score all.
     """
     from fusionkit.io.places import place_of
+    from fusionkit.sources import column_names
     from fusionkit.store import is_store
 
+    names = column_names(columns)
     stored, before = is_store(place_of(data)), list(heads)
     given = [data]
     while stored and before and is_store(place_of(before[-1])):
@@ -83,10 +85,10 @@ def evaluate(
 
         import_models()
     from fusionkit.cli.tables.evaluate_tables import print_details, print_scores
-    from fusionkit.cli.tables.paper_tables import csv_text
     from fusionkit.evaluation.answers import mistakes_frame
     from fusionkit.evaluation.evaluate import evaluate as score
     from fusionkit.io.files import write_durably
+    from fusionkit.runs.tables.paper_tables import csv_text
 
     if keep and not stored:
         raise UsageError(
@@ -94,12 +96,11 @@ def evaluate(
             received=data,
             remedy="name the store that the runs were fitted on, or leave --keep out",
         )
-    names = None if columns is None else [each.strip() for each in columns.split(",")]
     inputs = {"text": text, "pair": pair, "tokens": tokens}
     found = score(*before, data=given, tasks=tasks, labels=_labels(labels), inputs=inputs, columns=names, **how)
     if errors is not None:
         frame = mistakes_frame(found)
-        write_durably(errors.expanduser(), csv_text(frame).encode())
+        write_durably(errors, csv_text(frame).encode())
         log().print(f"{counted(len(frame), 'wrong answer')} → {errors}")
     if keep:
         from fusionkit.evaluation.keep import keep_answers

@@ -62,6 +62,5 @@ def export(run: str, folder: Path, best: bool, by: str | None, as_json: bool, **
 
 
 def _facts(folder: Path, head: Any) -> dict[str, Any]:
-    place = folder.expanduser()
-    files = {str(path.relative_to(place)): path.stat().st_size for path in sorted(place.rglob("*")) if path.is_file()}
+    files = {str(path.relative_to(folder)): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
     return {"folder": str(folder), "run": head.run.digest, "bytes": files}

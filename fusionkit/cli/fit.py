@@ -12,14 +12,7 @@ import click
 from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_json, table
 from fusionkit.cli.options.completion import folders
 from fusionkit.cli.options.sweep_options import given_sweep, stores_or_file, sweep_options
-from fusionkit.cli.options.work_options import (
-    cluster_options,
-    given_cluster,
-    on_cpus,
-    print_slurm_job,
-    refuse_numbered_device,
-    working_options,
-)
+from fusionkit.cli.options.work_options import cluster_options, given_cluster, print_slurm_job, working_options
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.lazy import uncollected
 from fusionkit.plural import counted
@@ -69,22 +62,22 @@ def fit(
     epoch, each is scored.
     """
     from fusionkit.logs import check_logs
-    from fusionkit.runs.folder import RunsFolder, all_failed, first_error, is_floor
+    from fusionkit.runs.folder import RunsFolder
+    from fusionkit.runs.record import all_failed, first_error, is_floor
 
     RunsFolder(runs).claim()
     check_logs(log_to)
     store, sweep, file = given_sweep(context, stores)
-    settings = given_cluster(cluster, cluster_config or file, workers=workers)
-    refuse_numbered_device(device, settings)
+    settings = given_cluster(cluster, cluster_config or file, device, workers)
     if print_job:
-        print_slurm_job(on_cpus(settings) if settings and device == "cpu" else settings)
+        print_slurm_job(settings)
         return
     with uncollected(for_good=True):
         from fusionkit.cli.commands import CliCommands
 
     commands = CliCommands(settings, workers, threads, device, retry_failed, log_to, save_every=save_every)
     if dry_run:
-        print_forecast(*commands.forecast_with_notes(store, sweep, runs), as_json)
+        print_forecast(*commands.forecast(store, sweep, runs), as_json)
         return
     if "TORCHELASTIC_RUN_ID" in os.environ:
         records = _train_by_torchrun(commands, store, sweep, runs)
@@ -136,8 +129,9 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
     from fusionkit.cli.tables.summary_table import summary_table
     from fusionkit.fit import summarise
     from fusionkit.runs.example_scores import ExampleScores
-    from fusionkit.runs.folder import RunsFolder, flat_record, flat_tests
+    from fusionkit.runs.folder import RunsFolder
     from fusionkit.runs.probing import plain_runs, with_probing
+    from fusionkit.runs.record import flat_record, flat_tests
     from fusionkit.runs.summary import NOTES
 
     if as_json:
@@ -159,7 +153,7 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
 
 def print_forecast(found: Forecast, notes: list[str], as_json: bool) -> None:
     from fusionkit.fit.executor.estimate import SHOWN
-    from fusionkit.tasks.joint import told_tasks
+    from fusionkit.tasks.joint import shown_tasks
 
     if as_json:
         print_json({**asdict(found), "notes": notes})
@@ -169,7 +163,7 @@ def print_forecast(found: Forecast, notes: list[str], as_json: bool) -> None:
     shown = [name for name in SHOWN if len({part[name] for part in found.parts}) > 1 or name in ("label", "fusion")]
     rows = []
     for part in found.parts:
-        told = {**part, "label": told_tasks(part["task"], part["label"])}
+        told = {**part, "label": shown_tasks(part["task"], part["label"])}
         kind = ["–" if told[name] is None else str(told[name]) for name in shown]
         rows.append([*kind, f"{part['runs']:,}", clock(part["seconds"])])
     if rows:

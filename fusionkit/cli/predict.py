@@ -25,6 +25,7 @@ from fusionkit.plural import counted
 @click.option("--text", help="Column with the text. [default: as in training, else guessed]")
 @click.option("--pair", help="Column with the second text of a pair. [default: as in training, else guessed]")
 @click.option("--tokens", help="Column with lists of words. [default: as in training, else guessed]")
+@click.option("--columns", metavar="NAME,…", help="Names of a CoNLL file's columns, like index,word,_,tag.")
 @click.option(
     "--takes",
     type=click.Choice(["texts", "pairs", "words"]),
@@ -44,6 +45,7 @@ def predict(
     text: str | None,
     pair: str | None,
     tokens: str | None,
+    columns: str | None,
     trusted: tuple[str, ...],
     as_json: bool,
     **loading: Any,
@@ -55,6 +57,7 @@ def predict(
     split at white space; for runs over pairs a tab separates the two texts.
     """
     from fusionkit.cli.predict_io import blocks_of, blocks_of_file, print_answers, runs_and_texts
+    from fusionkit.sources import column_names
 
     places, texts = runs_and_texts(runs)
     if bool(texts) == (given is not None):
@@ -65,15 +68,16 @@ def predict(
         )
     if given not in (None, "-") and not Path(given).expanduser().is_file():
         raise UsageError(f"{given} is no file", expected="a file, or - for standard input", remedy="check the path")
-    if given in (None, "-") and (
-        columns := [f"--{name}" for name, value in (("text", text), ("pair", pair), ("tokens", tokens)) if value]
-    ):
+    roles = {"text": text, "pair": pair, "tokens": tokens}
+    named = [f"--{name}" for name, value in {**roles, "columns": columns}.items() if value]
+    if given in (None, "-") and named:
         raise UsageError(
-            f"{columns[0]} names a column of a file",
+            f"{named[0]} names a column of a file",
             expected="--input FILE beside it",
             received="texts on the command line" if given is None else "lines of standard input",
             remedy="leave it out, or write the texts into a file with columns",
         )
+    names = column_names(columns)
     log().print(f"loading the heads in {', '.join(places)}")
     from fusionkit.encoder.lean_import import import_models
 
@@ -91,10 +95,10 @@ def predict(
     if given is None or given == "-":
         blocks = blocks_of(predictor, sys.stdin if given else texts)
     else:
-        blocks = blocks_of_file(predictor, given, {"text": text, "pair": pair, "tokens": tokens})
+        blocks = blocks_of_file(predictor, given, roles, names)
     cut, number = 0, 0
     for first, second in blocks:
-        found = predictor.predict(first, second)
+        found = predictor.predict(first, second, start=number)
         cut += sum(prediction.cut for prediction in found)
         print_answers(predictor, first, second, found, as_json)
         number += len(found)

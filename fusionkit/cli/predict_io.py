@@ -70,22 +70,29 @@ def _block(predictor: Predictor, lines: list[str]) -> Block:
     return [one for one, _ in halves], [other for _, other in halves]
 
 
-def blocks_of_file(predictor: Predictor, path: str, named: dict[str, str | None]) -> Iterator[Block]:
-    source = open_source(path)
+def blocks_of_file(
+    predictor: Predictor, path: str, named: dict[str, str | None], columns: tuple[str, ...] | None
+) -> Iterator[Block]:
+    """The examples of a file.
+
+    Args:
+        named: the columns that the user names, by role. columns: the names of a CoNLL file's columns.
+    """
+    source = open_source(path, columns=columns)
     [(split, examples)] = source.splits.items()
     from fusionkit.evaluation.over_source import input_columns  # loads torch
 
-    columns = input_columns(predictor, source, named)
+    inputs = input_columns(predictor, source, named)
     learned = dict.fromkeys(run.spec.label for run in predictor.runs.values())
     if told := [name for name in learned if name in examples.column_names]:
         log().print(
             f"{path} has labels ({', '.join(told)}): `fusionkit evaluate RUN… {path}` scores these heads on them"
         )
-    chosen = Columns(**columns)  # type: ignore[arg-type]
+    chosen = Columns(**inputs)  # type: ignore[arg-type]
     log().print(f"columns: {chosen}")
     ready, _ = prepared(source, chosen)
     for batch in ready.splits[split].batches():
-        first, *second = (batch.column(column).to_pylist() for column in columns.values())
+        first, *second = (batch.column(column).to_pylist() for column in inputs.values())
         yield first, second[0] if second else None
 
 

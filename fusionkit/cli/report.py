@@ -30,7 +30,7 @@ def report(runs: tuple[Path, ...], page: Path, figures: Path | None, as_json: bo
     from fusionkit.runs.folder import RunsFolder
 
     for path in runs:
-        RunsFolder(path.expanduser()).refuse_empty()
+        RunsFolder(path).refuse_empty()
     log().print(f"reading the runs in {', '.join(map(str, runs))}")
     from fusionkit.report import write_report  # loads torch
 

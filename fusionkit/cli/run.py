@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_json, table
-from fusionkit.cli.options.work_options import (
-    cluster_options,
-    given_cluster,
-    on_cpus,
-    print_slurm_job,
-    refuse_numbered_device,
-    working_options,
-)
+from fusionkit.cli.options.work_options import cluster_options, given_cluster, print_slurm_job, working_options
 from fusionkit.errors import FusionkitError
 from fusionkit.plural import counted
 
@@ -77,10 +70,9 @@ def run(
 
     check_logs(how["log_to"])
     found = read_study(study, settings, only)
-    where = given_cluster(cluster, cluster_config, found, workers=workers)
-    refuse_numbered_device(how["device"], where)
+    where = given_cluster(cluster, cluster_config, how["device"], workers, found)
     if print_job:
-        print_slurm_job(on_cpus(where) if where and how["device"] == "cpu" else where)
+        print_slurm_job(where)
         return
     done_before = known_runs(known)
     log().print(
@@ -88,7 +80,8 @@ def run(
         f"{counted(len(found.comparisons), 'table')}, in {work}"
     )
     from fusionkit.cli.commands import CliCommands  # loads torch
-    from fusionkit.runs.folder import RunsFolder, first_error
+    from fusionkit.runs.folder import RunsFolder
+    from fusionkit.runs.record import first_error
     from fusionkit.study.folder import Ledger, StudyFolder
     from fusionkit.study.forecast import forecast_study
     from fusionkit.study.run import run_study
@@ -122,7 +115,7 @@ def print_made(found: Study, place: StudyFolder, done: list[dict[str, Any]]) -> 
     out().print(f"{place.path}: {made} of {counted(len(done), 'step')} done now, {len(done) - made} there already")
     for name in found.comparisons:
         out().print(f"  {place.table(name, 'md')}")
-    if found.report is not None:
+    if found.report is not None and place.report.is_file():
         out().print(f"  {place.report}")
 
 

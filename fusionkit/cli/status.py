@@ -9,7 +9,7 @@ import click
 
 from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, out, print_json
 from fusionkit.errors import UsageError
-from fusionkit.io.places import Place, is_there, place_errors
+from fusionkit.io.places import Place, is_there
 from fusionkit.plural import counted
 
 
@@ -22,8 +22,7 @@ def status(path: Place, as_json: bool) -> None:
     from fusionkit.runs.folder import RunsFolder, is_begun
     from fusionkit.store import is_store
 
-    with place_errors(path):
-        store = is_store(path)
+    store = is_store(path)
     if not store and not (isinstance(path, Path) and path.is_dir() and is_begun(path)):
         raise UsageError(
             f"{path} is neither a store nor a folder of runs",

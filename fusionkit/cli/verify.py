@@ -12,6 +12,7 @@ from fusionkit.io.places import Place
 from fusionkit.plural import counted
 
 if TYPE_CHECKING:
+    from fusionkit.encoder import Encoder
     from fusionkit.store import Store
 
 
@@ -91,11 +92,13 @@ def _repair(store: Store, faults: dict[str, str], bars: ProgressBars, **how: Any
     return _read_all(Store(store.path), bars)[1]
 
 
-def _encoder_of(store: Store, encoder: str | None, device: str, trust_remote_code: bool) -> Any:
+def _encoder_of(store: Store, encoder: str | None, device: str, trust_remote_code: bool) -> Encoder:
+    """The encoder that made the store; EncoderError if another one is at the place that the user or the store names."""
     from fusionkit.encoder import load_encoder
+    from fusionkit.store.same_encoder import refuse_other_encoder
 
     identity = store.manifest["identity"]
-    return load_encoder(
+    loaded = load_encoder(
         encoder or store.manifest["encoder"]["name"],
         revision=identity["encoder"]["revision"] if encoder is None else None,
         device=device,
@@ -104,3 +107,6 @@ def _encoder_of(store: Store, encoder: str | None, device: str, trust_remote_cod
         trust_remote_code=trust_remote_code,
         untrained=identity["encoder"].get("untrained"),
     )
+    what = f"encoder {loaded.name!r} is not the one that made {store.path}"
+    refuse_other_encoder(loaded.identity, identity["encoder"], what, "name the encoder that made it with --encoder")
+    return loaded

@@ -11,7 +11,7 @@ import dask
 from distributed import Client, Scheduler, Security, SpecCluster
 
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.errors import FusionkitError
+from fusionkit.errors import FusionkitError, first_line
 
 CONFIGURATION: dict[str, Any] = {
     # Workers die because their machines are taken away: the task that they had is not at fault.
@@ -39,12 +39,6 @@ START_SECONDS = 60.0  # for a scheduler and the connection to it; workers may co
 
 
 @contextmanager
-def configured() -> Iterator[None]:
-    with dask.config.set(CONFIGURATION):
-        yield
-
-
-@contextmanager
 def started(settings: ClusterSettings, workers: dict[int, Any]) -> Iterator[tuple[SpecCluster, Client]]:
     """A scheduler in this process and a connection to it; both end with the block.
 
@@ -55,7 +49,7 @@ def started(settings: ClusterSettings, workers: dict[int, Any]) -> Iterator[tupl
         FusionkitError: the scheduler cannot listen where the settings say.
     """
     security = security_of(settings)
-    with configured(), ExitStack() as stack:
+    with dask.config.set(CONFIGURATION), ExitStack() as stack:
         try:
             running = stack.enter_context(
                 SpecCluster(  # type: ignore[no-untyped-call]
@@ -81,7 +75,7 @@ def _cause(error: BaseException) -> str:
     """The cause behind Dask's own errors, which only say that something failed."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    return first_line(error, kind=True)
 
 
 def process_options(settings: ClusterSettings) -> dict[str, Any]:

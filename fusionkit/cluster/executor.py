@@ -17,7 +17,7 @@ from fusionkit.cluster.protocol import Cluster, workers_text
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.submitted import SubmittedTasks
 from fusionkit.cluster.task_map import WorkerGrace
-from fusionkit.errors import StoreError
+from fusionkit.errors import StoreError, first_line
 from fusionkit.fit.executor.context import Opening
 from fusionkit.fit.executor.unit_job import Event, OnEvent
 from fusionkit.fit.executor.worker_pool import Executor
@@ -110,7 +110,7 @@ class ClusterExecutor:
         except CancelledError:  # the scheduler forgot the task
             self._submit(unit, specs)
         except KilledWorker as error:
-            self._on_event(Event("lost", tuple(spec.digest for spec in specs), text=str(error).splitlines()[0]))
+            self._on_event(Event("lost", tuple(spec.digest for spec in specs), text=first_line(error)))
         finally:
             future.release()  # type: ignore[no-untyped-call]
 

@@ -12,7 +12,6 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import takewhile
 from pathlib import Path
 
 from distributed import Client, Nanny, SpecCluster
@@ -115,11 +114,10 @@ def _threads(count: int) -> dict[str, str]:
 
 
 def devices() -> list[str]:
-    """The GPUs that this process may use."""
-    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        names = [each.strip() for each in visible.split(",") if each.strip()]
-        # As CUDA reads it: the list ends at the first name that is none; -1 hides all GPUs.
-        return list(takewhile(lambda name: not name.startswith("-") and name != "NoDevFiles", names))
-    import torch  # counting them takes a driver
+    """The GPUs that this process may use, as CUDA names them."""
+    import torch
 
-    return [str(number) for number in range(torch.cuda.device_count())]
+    count = torch.cuda.device_count()  # of those that the variable names, up to the first that is none
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = map(str, range(count)) if visible is None else map(str.strip, visible.split(","))
+    return list(names)[:count]

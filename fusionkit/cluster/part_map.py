@@ -18,7 +18,7 @@ from fusionkit.encode.pipeline import PartsRunner
 from fusionkit.encode.publish import clear_leftovers
 from fusionkit.encode.worker import UnfitWorkerError, do_part, worker_job
 from fusionkit.encoder import Encoder
-from fusionkit.errors import FusionkitError, StoppedError, UsageError
+from fusionkit.errors import FusionkitError, StoppedError, UsageError, first_line
 from fusionkit.io.object_storage import UnansweredError
 from fusionkit.io.places import Place
 from fusionkit.plural import counted
@@ -137,5 +137,4 @@ def _failed(store: Place, aside: list[FailedItem[Part]], total: int) -> Fusionki
 
 
 def _first(error: Exception) -> str:
-    said = str(error).strip().splitlines() or [""]
-    return said[0] if isinstance(error, FusionkitError) else f"{type(error).__name__}: {said[0]}"
+    return first_line(error, kind=not isinstance(error, FusionkitError))

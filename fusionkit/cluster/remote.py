@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import dask
 from distributed import Client
 
-from fusionkit.cluster.dask_config import configured, security_of
+from fusionkit.cluster.dask_config import CONFIGURATION, security_of
 from fusionkit.cluster.protocol import WorkerCount
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.errors import FusionkitError
+from fusionkit.errors import FusionkitError, first_line
 
 
 class RemoteCluster:
@@ -39,7 +40,7 @@ def open_remote(settings: ClusterSettings) -> Iterator[RemoteCluster]:
     Raises:
         FusionkitError: it does not answer.
     """
-    with configured():
+    with dask.config.set(CONFIGURATION):
         try:
             client = Client(  # type: ignore[no-untyped-call]
                 settings.kind,
@@ -51,7 +52,7 @@ def open_remote(settings: ClusterSettings) -> Iterator[RemoteCluster]:
             raise FusionkitError(
                 f"no scheduler answers at {settings.kind}",
                 expected="the address that `dask scheduler` prints",
-                received=f"{type(error).__name__}: {error}".splitlines()[0],
+                received=first_line(error, kind=True),
                 remedy="check the address, the network and, for tls://, the certificates",
             ) from error
         with client:

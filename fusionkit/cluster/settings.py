@@ -12,94 +12,71 @@ unless ``public`` is set (:mod:`fusionkit.cluster.certificates`).
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from fusionkit.errors import UsageError, unknown_name
-from fusionkit.options.entry import YES_NO
-from fusionkit.options.yaml_file import shown
-from fusionkit.options.yaml_texts import read_texts
+from fusionkit.errors import UsageError, errors_at, unknown_name
+from fusionkit.options.entry import NONE, WHOLE, check_options, documented, option, options_of
+from fusionkit.options.yaml_file import YamlNode, read_options, read_yaml, shown
+from fusionkit.options.yaml_texts import Keys
 from fusionkit.specs import parse_bytes
 
 KINDS = ("local", "slurm")
 SCHEMES = ("tcp://", "tls://")
 LOOPBACK = "127.0.0.1"
 TLS = ("tls_ca", "tls_cert", "tls_key")
-# As sbatch takes it: minutes, minutes:seconds, or [days-]hours:minutes:seconds.
-WALLTIME = re.compile(r"(\d+-)?\d+(:\d{2}){0,2}")
+DEVICES = ("auto", "cpu", "cuda")
+LINES = ("directives", "environment")
+ONE_LINE = r"[^\n]*"  # a second line would be one of its own in the job's script
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """Where work is done.
+    """Where work is done; UsageError for a value out of range, or settings that do not fit together."""
 
-    Attributes:
-        kind: ``local``, ``slurm``, or the address of a scheduler that runs already, ``tcp://…`` or ``tls://…``.
-        workers: the number of processes; None is one per GPU or, without GPUs, as many as fill the cores; with slurm 1.
-        threads: CPU threads of a worker; None is 1. Local workers, with GPUs or a given number of workers, have
-            cores / workers; ``fit`` trains with its own ``--threads``, 1 unless given.
-        partition, account, walltime: of the jobs, as ``sbatch`` takes them.
-        directives: further options of ``sbatch``, like ``--qos=short``.
-        gpus: GPUs per worker, 0 or 1; None is 1 where there are GPUs.
-        memory: memory of a worker's job, like ``16GB``.
-        environment: shell commands that run before a worker starts.
-        python: the interpreter that starts workers; None is this one.
-        log_folder: where the jobs' output goes.
-        start_timeout: seconds without any worker after which the work is given up.
-        interface, host: the network device, or the address, that the scheduler listens on.
-        public: a scheduler without TLS: whoever reaches it can run code as its owner.
-        tls_ca, tls_cert, tls_key: PEM files of the authority, and of scheduler, workers and client; without them a
-            temporary key is made for the cluster.
-
-    Raises:
-        UsageError: a value out of range, or settings that do not fit together.
-    """
-
-    kind: str = "local"
-    workers: int | None = None
-    threads: int | None = None
-    partition: str | None = None
-    account: str | None = None
-    walltime: str | None = None
-    directives: tuple[str, ...] = ()
-    gpus: int | None = None
-    memory: str | None = None
-    environment: tuple[str, ...] = ()
-    python: str | None = None
-    log_folder: str = "fusionkit-logs"
-    start_timeout: float = 300.0
-    interface: str | None = None
-    host: str = LOOPBACK
-    public: bool = False
-    tls_ca: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
+    kind: str = option("local", "local, slurm, or the address of a scheduler that runs already, tcp://… or tls://….")
+    workers: int | None = option(
+        None, "Number of processes. [default: one per GPU; without GPUs, as many as fill the cores; with slurm 1]", ge=1
+    )
+    threads: int | None = option(
+        None,
+        "CPU threads of a worker while it encodes; fit trains with its own --threads. [default: 1; of local workers, "
+        "with GPUs or a given number of workers, cores / workers]",
+        ge=1,
+    )
+    partition: str | None = option(
+        None, "Partition of the jobs, as sbatch takes it.", pattern=ONE_LINE, example="one line"
+    )
+    account: str | None = option(None, "Account of the jobs, as sbatch takes it.", pattern=ONE_LINE, example="one line")
+    walltime: str | None = option(
+        None,
+        "Time limit of a job, as sbatch takes it, like 04:00:00.",
+        pattern=r"(\d+-)?\d+(:\d{2}){0,2}",
+        example="minutes, or [DAYS-]HOURS:MINUTES:SECONDS",
+    )
+    directives: tuple[str, ...] = option((), "Further options of sbatch, like --qos=short.", lists=WHOLE)
+    gpus: int | None = option(None, "GPUs per worker, 0 or 1. [default: 1 where there are GPUs]", ge=0, le=1)
+    memory: str | None = option(None, "Memory of a worker's job, like 16GB.")
+    environment: tuple[str, ...] = option((), "Shell commands that run before a worker starts.", lists=WHOLE)
+    python: str | None = option(None, "Interpreter that starts workers. [default: this one]")
+    log_folder: str = option("fusionkit-logs", "Folder for the jobs' output.")
+    start_timeout: float = option(
+        300.0, "Seconds without any worker after which the work is given up.", gt=0, unit="seconds"
+    )
+    interface: str | None = option(None, "Network interface that the scheduler listens on.")
+    host: str = option(LOOPBACK, "Address that the scheduler listens on.")
+    public: bool = option(False, "No TLS: whoever reaches the scheduler can run code as its owner.")
+    tls_ca: str | None = option(
+        None, "PEM file of the authority. [default: the three files are made, with a temporary key for the cluster]"
+    )
+    tls_cert: str | None = option(None, "PEM file with the certificate of scheduler, workers and client.")
+    tls_key: str | None = option(None, "PEM file with their key.")
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS and not self.kind.startswith(SCHEMES):
-            raise unknown_name("kind of cluster", self.kind, (*KINDS, "tcp://HOST:PORT", "tls://HOST:PORT"))
-        if self.kind not in KINDS and not _has_port(self.kind):
-            raise UsageError(
-                f"{self.kind} is no address of a scheduler",
-                expected="tcp://HOST:PORT or tls://HOST:PORT",
-                received=self.kind,
-                remedy="give the address that `dask scheduler` prints",
-            )
-        for name, least, most in (("workers", 1, None), ("threads", 1, None), ("gpus", 0, 1)):
-            value = getattr(self, name)
-            if value is not None and (value < least or (most is not None and value > most)):
-                expected = f"{least} or {most}" if most is not None else f"{least} or more"
-                raise _wrong(name, expected, value)
-        if not 0 < self.start_timeout < float("inf"):
-            raise _wrong("start_timeout", "seconds, above 0", self.start_timeout)
-        if self.walltime is not None and not WALLTIME.fullmatch(self.walltime):
-            raise _wrong("walltime", "minutes, or [DAYS-]HOURS:MINUTES:SECONDS", self.walltime)
-        for name in ("partition", "account", "memory", "walltime"):
-            if "\n" in (getattr(self, name) or ""):  # it would be a line of its own in the job's script
-                raise _wrong(name, "one line", getattr(self, name))
+        check_options(self, but=LINES)
+        _check_kind(self.kind)
         if self.memory is not None:
             parse_bytes(self.memory)
         self._check_tls()
@@ -123,6 +100,21 @@ class ClusterSettings:
                 f"{self.kind} needs certificates", expected=", ".join(TLS), remedy="give them in --cluster-config"
             )
 
+    def on(self, device: str) -> ClusterSettings:
+        """The settings for work on a device: for ``cpu`` without GPUs, unless they say otherwise.
+
+        Raises:
+            UsageError: workers have no such device.
+        """
+        if device not in DEVICES:
+            raise UsageError(
+                f"the workers of a cluster have no device {device!r}: each sees one GPU at most",
+                expected="--device auto, cpu or cuda, without a number",
+                received=f"--device {device} beside --cluster",
+                remedy="choose one of those",
+            )
+        return dataclasses.replace(self, gpus=0) if device == "cpu" and self.gpus is None else self
+
     @property
     def tls(self) -> bool:
         """Whether all connections are encrypted and both ends are authenticated."""
@@ -134,13 +126,32 @@ class ClusterSettings:
         return {name: str(Path(getattr(self, name)).expanduser().resolve()) for name in TLS} if self.tls else {}
 
 
-def _has_port(address: str) -> bool:
-    """Whether an address has a host and a port; without them Dask would wait for a minute."""
+def _check_kind(kind: str) -> None:
+    """Raise UsageError for no kind of cluster, or an address that lacks host or port: Dask would wait for a minute."""
+    if kind in KINDS:
+        return
+    if not kind.startswith(SCHEMES):
+        raise unknown_name("kind of cluster", kind, (*KINDS, "tcp://HOST:PORT", "tls://HOST:PORT"))
     try:
-        parts = urlsplit(address)
-        return bool(parts.hostname and parts.port)
+        parts = urlsplit(kind)
+        is_whole = bool(parts.hostname and parts.port)
     except ValueError:
-        return False
+        is_whole = False
+    if not is_whole:
+        raise UsageError(
+            f"{kind} is no address of a scheduler",
+            expected="tcp://HOST:PORT or tls://HOST:PORT",
+            received=kind,
+            remedy="give the address that `dask scheduler` prints",
+        )
+
+
+# The settings as keys of a file.
+SETTINGS = {
+    name: entry if entry.lists == WHOLE else dataclasses.replace(entry, lists=NONE)
+    for name, entry in options_of(ClusterSettings).items()
+}
+KEYS = SETTINGS | {entry.flag: entry for entry in SETTINGS.values()}  # start_timeout, or start-timeout
 
 
 def read_settings(path: str | Path | None, **given: Any) -> ClusterSettings:
@@ -149,79 +160,35 @@ def read_settings(path: str | Path | None, **given: Any) -> ClusterSettings:
     Raises:
         UsageError: it cannot be read, or a key or value is wrong.
     """
-    found = {} if path is None else _parsed(Path(path).expanduser())
-    return settings_of({**found, **{name: value for name, value in given.items() if value is not None}}, path)
+    if path is None:
+        return ClusterSettings(**_set(given))
+    expected = "settings like `workers: 4`, or `cluster:` with settings below it"
+    written = read_yaml(Path(path).expanduser(), "cluster configuration", expected, "mend that line")
+    return settings_of(written, **given)
 
 
-def settings_of(values: Mapping[str, Any], path: str | Path | None = None) -> ClusterSettings:
-    """Settings from plain values, as YAML or the command line gives them.
-
-    Raises:
-        UsageError: a misspelt key (the message has the nearest one); a value of another kind, or out of range.
-    """
-    fields = {field.name: field for field in dataclasses.fields(ClusterSettings)}
-    read: dict[str, Any] = {}
-    for key in values:
-        if str(key).replace("-", "_") not in fields:
-            raise _within(unknown_name("cluster setting", str(key), fields), path)
-    try:
-        for key, value in values.items():
-            if value is not None and value != "":  # `partition:` alone leaves the default
-                name = str(key).replace("-", "_")
-                read[name] = _value(name, str(fields[name].type), value)
-        return ClusterSettings(**read)
-    except UsageError as error:
-        raise _within(error, path) from None
-
-
-def _value(name: str, kind: str, value: Any) -> Any:
-    """A value as its field takes it; texts are parsed, so that quotes in YAML change nothing."""
-    if kind.startswith("tuple"):
-        lines = value if isinstance(value, list) else [value]
-        if not all(isinstance(line, str) for line in lines):
-            raise _wrong(name, "lines of text", value)
-        return tuple(line for each in lines for line in each.splitlines())
-    if kind.startswith("bool"):
-        found = value if isinstance(value, bool) else YES_NO.get(str(value).lower())
-        if found is None:
-            raise _wrong(name, "true or false", value)
-        return found
-    if kind.startswith(("int", "float")):
-        try:
-            if isinstance(value, bool):
-                raise ValueError
-            return int(str(value)) if kind.startswith("int") else float(value)
-        except (TypeError, ValueError):
-            raise _wrong(name, "a whole number" if kind.startswith("int") else "a number", value) from None
-    if not isinstance(value, str) or not value.strip():
-        raise _wrong(name, "a text", value)
-    return value
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    found, _ = read_texts(path, "cluster configuration", "a YAML file of cluster settings", "mend that line")
-    if isinstance(found, dict) and "cluster" in found:
-        found = found["cluster"]
-    if not isinstance(found, dict):
-        raise UsageError(
-            f"{path} holds no cluster settings",
-            expected="settings like `workers: 4`, or `cluster:` with settings below it",
-            received=shown(found),
+def settings_of(written: YamlNode, **given: Any) -> ClusterSettings:
+    """The settings below ``cluster:`` in a file, or the whole file; as :func:`read_settings`."""
+    keys: Keys = ("cluster",) if "cluster" in written.value else ()
+    block = written.value.get("cluster", written.value)
+    if not isinstance(block, dict):
+        raise written.wrong(
+            keys,
+            "'cluster' is no block",
+            expected="settings below it",
+            received=shown(block),
             remedy="write one setting a line, like `kind: local`",
         )
-    return found
+    for key in block:
+        written.among((*keys, key), "cluster setting", key.replace("-", "_"), SETTINGS)
+    filled = {key: value for key, value in block.items() if value != ""}  # `partition:` alone leaves the default
+    read = read_options(written, keys, filled, KEYS, {"kind": _check_kind, "memory": parse_bytes})
+    for name in LINES:
+        if name in read:
+            read[name] = tuple(line for each in read[name] for line in each.splitlines())
+    with errors_at(written.where(*keys)):
+        return ClusterSettings(**read | _set(given))
 
 
-def _wrong(name: str, expected: str, received: object) -> UsageError:
-    return UsageError(
-        f"cluster setting {name!r} is out of range",
-        expected=expected,
-        received=shown(received) if isinstance(received, (list, dict)) else repr(received)[:60],
-        remedy="choose a value in that range",
-    )
-
-
-def _within(error: UsageError, path: str | Path | None) -> UsageError:
-    if path is None:
-        return error
-    return UsageError(f"{path}: {error.what}", expected=error.expected, received=error.received, remedy=error.remedy)
+def _set(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}

@@ -8,15 +8,15 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.dataset.targets import few
 from fusionkit.errors import UsageError
+from fusionkit.plural import few
 from fusionkit.store import Store
 from fusionkit.store.manifest import input_kind
 from fusionkit.store.same_encoder import shown_identity
 from fusionkit.tags import are_span_tags
 
 
-def usual_examples(store: Store) -> pd.DataFrame:
+def train_examples(store: Store) -> pd.DataFrame:
     """The examples whose columns the task is inferred from: those of train, or of the first split without train."""
     return store["train" if "train" in store.splits else store.splits[0]].examples
 
@@ -42,7 +42,7 @@ def shared_layers(stores: Sequence[Store]) -> tuple[int, ...]:
     return tuple(sorted(set.intersection(*(set(store.layers) for store in stores))))
 
 
-def refuse_strangers(stores: Sequence[Store], but: Sequence[str] = ()) -> None:
+def check_same_encoder(stores: Sequence[Store], but: Sequence[str] = ()) -> None:
     """Refuse stores whose states cannot be mixed: they differ in encoder, rows or kind of input, or share no layer.
 
     Args:
@@ -62,7 +62,7 @@ def refuse_strangers(stores: Sequence[Store], but: Sequence[str] = ()) -> None:
 
 def refuse_without(stores: Sequence[Store], column: str) -> None:
     """Raise UsageError if a store lacks the column to learn."""
-    found = [list(usual_examples(store).columns) for store in stores]
+    found = [list(train_examples(store).columns) for store in stores]
     lacking = [store for store, columns in zip(stores, found, strict=True) if column not in columns]
     if lacking:
         raise UsageError(
@@ -85,7 +85,7 @@ def refuse_disjoint(stores: Sequence[Store], column: str, names: Mapping[str, se
             raise UsageError(
                 f"the labels {column!r} of {store.path} are none of the other stores'",
                 expected="label names that are the same in the stores",
-                received="; ".join(f"{each.path}: {few(told[each.digest], 6)}" for each in stores),
+                received="; ".join(f"{each.path}: {few(sorted(told[each.digest]), 6)}" for each in stores),
                 remedy="choose another --label, or give the classes the same names and encode again",
             )
 

@@ -8,6 +8,7 @@ Symbols: ``b_k`` the number of rows in all splits before k.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -17,6 +18,8 @@ from torch import Tensor
 from fusionkit.dataset.origin import joined
 from fusionkit.dataset.split import ChunkedStates, States, TaskSplit
 from fusionkit.ragged import IntArray, offsets_of
+from fusionkit.store import Store
+from fusionkit.store.layer_positions import positions_of
 
 
 class ConcatenatedStates:
@@ -27,19 +30,15 @@ class ConcatenatedStates:
         positions: for each split, the positions of the shared layers on its own layer axis.
 
     Attributes:
-        shape: ``[rows, shared layers, hidden]``. starts: int64 ``[splits + 1]``, each split's first row.
+        parts: the states of each split. shape: ``[rows, shared layers, hidden]``. starts: int64 ``[splits + 1]``, each
+            split's first row.
     """
 
     def __init__(self, splits: Sequence[States], positions: Sequence[Sequence[int]]) -> None:
-        self._splits = tuple(splits)
+        self.parts = tuple(splits)
         self._positions = tuple(map(tuple, positions))
         self.starts = offsets_of(np.array([split.shape[0] for split in splits], dtype=np.int64))
         self.shape = (int(self.starts[-1]), len(self._positions[0]), splits[0].shape[2])
-
-    @property
-    def parts(self) -> tuple[States, ...]:
-        """The states of each split."""
-        return self._splits
 
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows of chosen layers as a tensor ``[len(rows), layers, hidden]``; IndexError for a missing row.
@@ -57,7 +56,7 @@ class ConcatenatedStates:
         touched = np.unique(split_of).tolist() or [0]
         places = [np.flatnonzero(split_of == k) for k in touched]
         found: list[Tensor] = [
-            self._splits[k].gather(rows[at] - self.starts[k], [self._positions[k][layer] for layer in picked])
+            self.parts[k].gather(rows[at] - self.starts[k], [self._positions[k][layer] for layer in picked])
             for k, at in zip(touched, places, strict=True)
         ]
         if len(found) == 1:
@@ -83,7 +82,7 @@ class ConcatenatedStates:
     ) -> ConcatenatedStates:
         """Read these rows (ascending, without repeats) into memory; the result keeps the numbering of all rows."""
         bounds = np.searchsorted(rows, self.starts)
-        reused = [None] * len(self._splits) if reuse is None else reuse._splits
+        reused = [None] * len(self.parts) if reuse is None else reuse.parts
         return ConcatenatedStates(
             [
                 split.load(rows[a:b] - start, [own[layer] for layer in layers], old)
@@ -95,8 +94,15 @@ class ConcatenatedStates:
         )
 
     def _chunked(self) -> list[ChunkedStates]:
-        assert all(isinstance(split, ChunkedStates) for split in self._splits)
-        return [split for split in self._splits if isinstance(split, ChunkedStates)]
+        assert all(isinstance(split, ChunkedStates) for split in self.parts)
+        return [split for split in self.parts if isinstance(split, ChunkedStates)]
+
+
+def with_layers(split: TaskSplit, store: Store, layers: tuple[int, ...]) -> TaskSplit:
+    """A split of a store with only these of the store's layers."""
+    if store.layers == layers:
+        return split
+    return replace(split, states=ConcatenatedStates([split.states], [positions_of(layers, store.layers)]))
 
 
 def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSplit:
@@ -111,10 +117,6 @@ def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSp
     all_read = all(split.read is None for split in splits)
     masks = [] if all_read else [np.ones(len(each.rows), bool) if each.read is None else each.read for each in splits]
     words = splits[0].kept is not None
-    others = {
-        name: join_splits([(before, split.others[name], own) for before, split, own in parts])
-        for name in splits[0].others
-    }
     return TaskSplit(
         states=states,
         rows=np.concatenate([split.rows + start for split, start in zip(splits, states.starts[:-1], strict=True)]),
@@ -126,8 +128,6 @@ def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSp
         word_offsets=_joined_offsets([split.word_offsets for split in splits]) if words else None,
         read=None if all_read else np.concatenate(masks),
         sides=splits[0].sides,
-        name=splits[0].name,
-        others=others,
         origin=joined([split.origin for split in splits]),
     )
 

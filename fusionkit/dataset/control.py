@@ -22,11 +22,10 @@ from itertools import chain
 from typing import Any
 
 from fusionkit.dataset.targets import Columns
+from fusionkit.names import ROLES
 from fusionkit.printable import plain_text
 from fusionkit.store import Store
 from fusionkit.tasks import Task
-
-ROLES = ("text", "pair", "tokens")
 
 
 def label_pool(task: Task, golds: Iterable[Sequence[Any]]) -> list[Any]:

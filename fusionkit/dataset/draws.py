@@ -1,7 +1,8 @@
 """Which examples a run learns from, and in which order.
 
-Everything here depends on ``data_seed`` alone, never on the fusion, the head or ``init_seed``: runs with one
-``data_seed`` see the same examples in the same order, so their differences are paired.
+Draws and orders depend on ``data_seed`` alone, never on the fusion, the head or ``init_seed``: runs with one
+``data_seed`` see the same examples in the same order, so their differences are paired. The examples set aside for
+validation (:func:`carve`) and those scored during training (:func:`watched_draw`) are the same in every run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fusionkit.errors import UsageError
 from fusionkit.plural import counted
 from fusionkit.ragged import IntArray
 from fusionkit.specs import GIVEN, RunSpec
-from fusionkit.tags import are_span_tags
+from fusionkit.tags import are_span_tags, span_types
 from fusionkit.tasks import tasks_of
 
 # Random streams of one seed: two uses with the same stream would get the same numbers.
@@ -44,7 +45,7 @@ def draw_of(spec: RunSpec, data: TaskData) -> IntArray | None:
         return None
     if spec.draw == "stratified":
         spans = data.task.unit == "word" and are_span_tags(data.labels)
-        names = sorted({tag[2:] for tag in data.labels if tag != "O"}) if spans else data.labels  # spans: types
+        names = sorted(span_types(data.labels)) if spans else data.labels
         # A class that no example of train holds must be refused like any other class with too few examples.
         none = dict.fromkeys(names, np.zeros(0, dtype=np.int64))
         return stratified_draw(none | train.holders, len(train), spec.shots, spec.data_seed)

@@ -1,21 +1,17 @@
-"""Choosing the task, its column and the pooling: as the user says, else as the columns of a store suggest."""
+"""Choosing the task and its column: as the user says, else as the columns of a store suggest."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
-from fusionkit.dataset.compatibility import usual_examples
-from fusionkit.dataset.mlm import choose_mlm, refuse_misfit
-from fusionkit.errors import UsageError, first_has_seen_nothing, unknown_name
-from fusionkit.fusions import build_fusion, fusion_layers, fusion_name, sees_examples
-from fusionkit.heads import reads_sequences, sequences_of
-from fusionkit.specs import MASKED, ONE_TOKEN, PER_SEQUENCE, parse_layers
+from fusionkit.dataset.compatibility import train_examples
+from fusionkit.dataset.mlm import choose_mlm
+from fusionkit.errors import UsageError, unknown_name
 from fusionkit.store import Store
 from fusionkit.tasks import ALONE, SHORT, TASKS, Task, tasks_of
 from fusionkit.tasks.joint import columns_of
@@ -31,7 +27,7 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
         return masked
     columns = store.manifest["columns"]
     tags, labels, pair = columns["tags"], columns["labels"], columns["pair"]
-    frame = usual_examples(store)
+    frame = train_examples(store)
     known = f"tags {', '.join(tags) or 'none'}; labels {', '.join(labels) or 'none'}"
     if task is not None and task not in TASKS:
         raise unknown_name("task", task, (*TASKS, *SHORT))
@@ -130,7 +126,7 @@ def _joint_columns(store: Store, tasks: Mapping[str, Task], label: str | None) -
         )
     if all("=" in each for each in named):
         return [columns_of(",".join(named), tasks)[name] for name in tasks]
-    frame = usual_examples(store)
+    frame = train_examples(store)
     if named[0] in frame.columns and _holds_lists(frame[named[0]]):
         named.reverse()
     return named
@@ -158,90 +154,3 @@ def _is_measured(column: pd.Series[Any] | None) -> bool:
         return False
     values = column.to_numpy(dtype=np.float64)
     return bool((values[np.isfinite(values)] % 1 != 0).any())
-
-
-class StoreFacts(Protocol):
-    """The facts about a store, or about several that are read as one, from which a fusion is built."""
-
-    rows: str
-    layers: tuple[int, ...]
-    hidden: int
-    manifest: dict[str, Any]
-
-
-def choose_fusion(store: StoreFacts, fusion: str, layers: str | None) -> tuple[str, str | None]:
-    """A fusion's canonical name, and the layers that the user chose; UsageError if the store does not suit it."""
-    name, count = fusion_name(fusion), store.manifest["encoder"]["layers"]
-    if store.rows == MASKED:
-        refuse_misfit(name, len(store.layers), store.hidden)
-    if sees_examples(name) and store.rows in PER_SEQUENCE:
-        raise UsageError(
-            f"fusion {name!r} looks at an example's rows side by side; rows of {store.rows} are one an example",
-            expected="rows of tokens or words",
-            received=f"rows of {store.rows}",
-            remedy="encode again with --rows tokens, or choose another fusion",
-        )
-    chosen = None
-    if layers is not None:
-        chosen = store.layers if layers == "all" else parse_layers(layers, count, "--fusion-layers")
-        if absent := [layer for layer in chosen if layer not in store.layers]:
-            raise UsageError(
-                f"the store has no layer {', '.join(map(str, absent))}",
-                expected=f"some of layers {', '.join(map(str, store.layers))}",
-                received=f"--fusion-layers {layers}",
-                remedy="choose --fusion-layers among these, or encode again with these --layers",
-            )
-    read = fusion_layers(name, store.layers, count, chosen)
-    with torch.device("meta"):
-        build_fusion(name, len(read), store.hidden)  # the constructor checks the options; nothing is allocated
-    return name, None if chosen is None else ",".join(map(str, read))
-
-
-def choose_pool(store: StoreFacts, task: Task, pool: str | None, head: str | None = None) -> str | None:
-    """How rows are pooled to one vector per example; None where there is nothing to pool, UsageError if they cannot
-    be pooled.
-
-    Args:
-        head: the head where one was chosen; for a head that reads whole sequences nothing is pooled.
-    """
-    many = store.rows in ("tokens", "words", "words-mean")
-    if head is not None and reads_sequences(head):
-        if pool is not None or not many:
-            raise UsageError(
-                f"head {head!r} reads every row of an example and pools them itself",
-                expected="rows of tokens or words, without --pool",
-                received=f"rows of {store.rows}" + (f" and --pool {pool}" if pool else ""),
-                remedy="leave --pool out" if many else "encode again with --rows tokens, or choose another --head",
-            )
-        return None
-    if task.unit == "word" or not many:
-        if pool is not None:
-            raise UsageError(
-                f"--pool {pool} has nothing to pool",
-                expected="a sentence task over rows of tokens or words",
-                received=f"task {task.name} over rows of {store.rows}",
-                remedy="leave --pool out" if task.unit != "example" else "encode with --rows tokens to pool at fit",
-            )
-        return None
-    if pool in ONE_TOKEN and store.rows != "tokens":
-        raise UsageError(
-            "rows of words have no first and no last token",
-            expected="rows of tokens",
-            received=f"--pool {pool} over rows of {store.rows}",
-            remedy="choose --pool mean or max",
-        )
-    if pool == "cls" and store.manifest["encoder"].get("causal"):
-        raise first_has_seen_nothing(f"encoder {store.manifest['encoder']['name']!r}", "--pool")
-    return pool or (store.manifest["encoder"].get("sentence_rows", "mean") if store.rows == "tokens" else "mean")
-
-
-def check_sides(head: str, sides: int) -> None:
-    """Raise UsageError if a head reads another number of sequences than the ``sides`` (1 or 2) of an example."""
-    if (sequences_of(head) or sides) == sides:
-        return
-    raise UsageError(
-        f"head {head!r} " + ("compares two sequences" if sides == 1 else "reads one sequence an example"),
-        expected="pairs stored as two sequences" if sides == 1 else "texts, or pairs stored as one sequence",
-        received="one sequence an example" if sides == 1 else "pairs stored as two sequences",
-        remedy=f"encode again with --pair-as {'two' if sides == 1 else 'one'}, or choose another --head",
-    )

@@ -19,7 +19,7 @@ from fusionkit.errors import UsageError
 from fusionkit.plural import counted
 from fusionkit.specs import PER_SEQUENCE, RunSpec
 from fusionkit.store import Store
-from fusionkit.tags import are_span_tags
+from fusionkit.tags import are_span_tags, span_types
 from fusionkit.tasks import TASKS, Task, parts_of
 from fusionkit.tasks.label_column import LabelColumn, has_label
 
@@ -132,7 +132,7 @@ def counted_classes(names: list[str], gold: Iterable[Any], task: Task) -> tuple[
         names: the classes. gold: the labels of train.
     """
     if task.unit == "word" and are_span_tags(names):
-        return len({name[2:] for name in names if name != "O"}), "O"
+        return len(span_types(names)), "O"
     flat = Counter(one for row in gold for one in task.classes(row))
     return max(len(names), 1), max(names, key=lambda name: flat[name], default="")
 
@@ -152,10 +152,10 @@ def load_joint(store: Store, spec: RunSpec) -> TaskData:
     }
     told = (" has no labels: not used", " has no example with all labels: not used")
     notes += [note.replace(*told) for part in data.values() for note in part.notes]
-    return behind_the_first(data, notes)
+    return joined_data(data, notes)
 
 
-def behind_the_first(data: Mapping[str, TaskData], notes: list[str], apart: bool = False) -> TaskData:
+def joined_data(data: Mapping[str, TaskData], notes: list[str], apart: bool = False) -> TaskData:
     """The first task's data with the other tasks in its ``others``, and so in each split.
 
     ``apart``: each task has its own examples.

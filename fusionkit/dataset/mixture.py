@@ -14,21 +14,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fusionkit.dataset.compatibility import (
+    check_same_encoder,
     distinct,
     legible_names,
     refuse_disjoint,
-    refuse_strangers,
     refuse_without,
     shared_layers,
 )
-from fusionkit.dataset.concatenation import join_splits
+from fusionkit.dataset.concatenation import join_splits, with_layers
 from fusionkit.dataset.control import control_columns, label_pool
 from fusionkit.dataset.draws import share_draw
 from fusionkit.dataset.infer_task import choose_task, choose_tasks
 from fusionkit.dataset.labels import (
-    behind_the_first,
     class_names,
     counted_classes,
+    joined_data,
     label_columns,
     labelled_by_all,
     require_train,
@@ -82,8 +82,8 @@ class Mix:
                 received=", ".join(f"{part.store.path}{part.suffix()}" for part in parts),
             )
         for store in trained:
-            require_train(store, "encode one, or name the store behind --evaluate-on only")
-        refuse_strangers(self.stores)
+            require_train(store, "encode one, or name the store with --evaluate-on only")
+        check_same_encoder(self.stores)
         first = self.stores[0]
         ours = {store.digest: store for store in self.stores}
         self.parts = tuple(parts)
@@ -131,7 +131,7 @@ class Mix:
                 [(self._names[store.digest], train, positions_of(self.layers, store.layers)) for store, train in drawn]
             )
             data[name] = replace(found.data, train=train, notes=notes)
-        return next(iter(data.values())) if len(data) == 1 else behind_the_first(data, notes)
+        return next(iter(data.values())) if len(data) == 1 else joined_data(data, notes)
 
     def record(self, spec: RunSpec) -> dict[str, Any]:
         """The fields of the mix in a run's record: each store's share, and the examples drawn from it."""
@@ -206,12 +206,12 @@ class Mix:
                     f"{chooser.path} has nothing to choose the best epoch by",
                     expected="a validation split with labels, or a train split to take a tenth of",
                     received=", ".join(chooser.splits),
-                    remedy="name a store that has one first behind --evaluate-on",
+                    remedy="name a store that has one first, with --evaluate-on",
                 )
             stay, theirs["validation"] = carve_validation(chooser, theirs["train"], notes[chooser.digest])
             theirs["train"] = stay
         trains = {store.digest: splits[store.digest]["train"] for store in trained}
-        validation = self._shared(chooser, theirs["validation"])
+        validation = with_layers(theirs["validation"], chooser, self.layers)
         if len({split.sides for split in [*trains.values(), validation]}) > 1:
             raise UsageError("some of the stores hold pairs as one sequence, some as two", remedy="encode them alike")
         classes, default = counted_classes(names, [each for train in trains.values() for each in train.gold], task)
@@ -225,11 +225,11 @@ class Mix:
         if lacking and len(self.evaluation_stores) > 1:
             raise UsageError(
                 f"{', '.join(str(store.path) for store in lacking)} has no test split with labels",
-                expected="one in every store behind --evaluate-on",
+                expected="one in every store named with --evaluate-on",
                 remedy="leave such stores out",
             )
         return {
-            self._names[store.digest]: self._shared(store, test)
+            self._names[store.digest]: with_layers(test, store, self.layers)
             for store in self.evaluation_stores
             if (test := found[store.digest]) is not None
         }
@@ -241,12 +241,6 @@ class Mix:
         if any(store.layers != self.layers for store in self.stores):
             told.append(f"layers {', '.join(map(str, self.layers))}: those that every store has")
         return told + [f"{self._names[digest]}: {note}" for digest, lines in notes.items() for note in lines]
-
-    def _shared(self, store: Store, split: TaskSplit) -> TaskSplit:
-        """A split of one store with only the shared layers."""
-        if store.layers == self.layers:
-            return split
-        return join_splits([(self._names[store.digest], split, positions_of(self.layers, store.layers))])
 
 
 def _labels(columns: Columns, trained: bool) -> list[Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.targets import carve_validation
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
-from fusionkit.fusions import build_fusion, sees_examples
+from fusionkit.fusions import sees_examples
 from fusionkit.specs import MASKED
 from fusionkit.store import Store
 from fusionkit.store.lm_head_file import read_lm_head
@@ -40,8 +39,8 @@ def choose_mlm(store: Store, task: str | None, label: str | None) -> tuple[Task,
     return TASKS["mlm"], LABEL
 
 
-def refuse_misfit(fusion: str, layers: int, hidden: int) -> None:
-    """Refuse a fusion that the encoder's LM head, of width ``hidden``, cannot read."""
+def refuse_misfit(fusion: str, width: int, hidden: int) -> None:
+    """Refuse a fusion of ``width`` that the encoder's LM head, which reads states of width ``hidden``, cannot read."""
     if sees_examples(fusion):
         raise UsageError(
             f"fusion {fusion!r} looks at all rows of an example; here are those of its masked sub-tokens alone",
@@ -49,8 +48,6 @@ def refuse_misfit(fusion: str, layers: int, hidden: int) -> None:
             received=fusion,
             remedy="choose another --fusion",
         )
-    with torch.device("meta"):
-        width = build_fusion(fusion, layers, hidden).width
     if width != hidden:
         raise UsageError(
             f"fusion {fusion!r} gives states {width} wide; the encoder's LM head reads states of width {hidden}",

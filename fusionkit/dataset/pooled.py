@@ -56,10 +56,14 @@ class PooledChunks(PooledStates):
         """The number of the chunk that each sequence begins in."""
         return self._states.chunk_of(self._rows[self._offsets[rows]])
 
+    def pooled_rows(self, rows: IntArray) -> tuple[ChunkedStates, IntArray]:
+        """The states that the means of these sequences are taken of, and the rows of them, ascending."""
+        return self._states, np.unique(self._rows[flat_rows(self._offsets, rows)[0]])
+
     def load(self, rows: IntArray, layers: Sequence[int], reuse: PooledStates | None = None) -> PooledStates:
         """Read the rows of these sequences, ascending, into memory; other sequences cannot be read from the result."""
-        needed = np.unique(self._rows[flat_rows(self._offsets, rows)[0]])
-        held = self._states.load(needed, layers, None if reuse is None else reuse._states)
+        states, needed = self.pooled_rows(rows)
+        held = states.load(needed, layers, None if reuse is None else reuse._states)
         return PooledStates(held, self._rows, self._offsets)
 
 
@@ -68,16 +72,11 @@ def pooled(split: TaskSplit) -> TaskSplit:
     counts = np.diff(split.offsets)
     some = counts > 0
     kind = PooledChunks if isinstance(split.states, ChunkedStates) else PooledStates
-    return TaskSplit(
-        kind(split.states, split.rows, offsets_of(counts[some])),
-        np.arange(int(some.sum())),
-        offsets_of(some.astype(np.int64)),
-        split.targets,
-        split.gold,
-        split.ids,
-        sides=split.sides,
-        name=split.name,
-        origin=split.origin,
+    return replace(
+        split,
+        states=kind(split.states, split.rows, offsets_of(counts[some])),
+        rows=np.arange(int(some.sum())),
+        offsets=offsets_of(some.astype(np.int64)),
     )
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.origin import Origin
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
-from fusionkit.tags import are_span_tags
+from fusionkit.tags import are_span_tags, span_types
 
 
 class States(Protocol):
@@ -107,9 +107,12 @@ class TaskSplit:
                 for tags, (start, stop) in zip(self.gold, pairwise(self.word_offsets), strict=True)
             ]
             if are_span_tags(set().union(*held)):
-                held = [{tag[2:] for tag in tags if tag != "O"} for tags in held]
-        names = sorted(set().union(*held))
-        return {name: np.array([i for i, found in enumerate(held) if name in found], dtype=np.int64) for name in names}
+                held = [span_types(tags) for tags in held]
+        found: dict[str, list[int]] = {}
+        for example, names in enumerate(held):
+            for name in names:
+                found.setdefault(name, []).append(example)
+        return {name: np.array(found[name], dtype=np.int64) for name in sorted(found)}
 
     def __len__(self) -> int:
         return len(self.gold)

@@ -17,10 +17,11 @@ from fusionkit.dataset.draws import carve
 from fusionkit.dataset.origin import Origin
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.errors import DataError, UsageError
-from fusionkit.plural import counted
+from fusionkit.names import id_column
+from fusionkit.plural import counted, few
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.store import Split, Store
-from fusionkit.store.layout import damaged
+from fusionkit.store.layout import damaged_store
 from fusionkit.tasks import UNSEEN, Task
 
 VALIDATION_SHARE = 0.1
@@ -38,7 +39,7 @@ def match_splits(
     unpooled: bool = False,
 ) -> dict[str, TaskSplit]:
     """The splits that have labels, each matched with its rows; a class's number is its place in ``names``."""
-    splits = {}
+    splits, known = {}, set(names)
     for name, (gold, present) in columns.items():
         if not present.any():
             notes.append(f"{name} has no labels: not used")
@@ -48,9 +49,9 @@ def match_splits(
         split = _match(store[name], store, task, [gold[i] for i in examples], examples, names, reads)
         if whole:
             split = _with_all_rows(split, store[name], examples)
-        unseen = 0 if task.numeric else _unseen(split, task, names)
+        unseen = 0 if task.numeric else _unseen(split, task, known)
         if unseen:
-            missing = few({g for row in split.gold for g in task.classes(row) if g not in names}, 4)
+            missing = few(sorted({one for row in split.gold for one in task.classes(row)} - known), 4)
             notes.append(
                 f"{name}: {counted(unseen, task.unit)} with a label that train lacks ({missing}): counted as errors"
             )
@@ -63,10 +64,10 @@ def match_splits(
     return splits
 
 
-def _unseen(split: TaskSplit, task: Task, names: list[str]) -> int:
+def _unseen(split: TaskSplit, task: Task, known: set[str]) -> int:
     """The number of units with a class that train lacks."""
     if task.several:
-        return sum(not set(labels).issubset(names) for labels in split.gold)
+        return sum(not known.issuperset(labels) for labels in split.gold)
     return int((split.targets == UNSEEN).sum())
 
 
@@ -97,7 +98,7 @@ def _match(
     """
     targets = task.targets(told, {name: k for k, name in enumerate(names)})
     origin = Origin.of(store, split.name, examples)
-    column = next((name for name in ("id", "idx", "guid") if name in split.examples.columns), None)
+    column = id_column(split.examples.columns)
     ids = [str(one) for one in (split.examples[column].iloc[examples].tolist() if column else examples)]
     if task.unit == "word":
         words, word_offsets, mask = _words(split, store, examples)
@@ -129,7 +130,7 @@ def _words(split: Split, store: Store, examples: IntArray) -> tuple[IntArray, In
         counts = np.array([len(words) for words in split.examples[tokens]], dtype=np.int64)
         lengths = np.diff(split.token_offsets)
         if (split.word_index >= np.repeat(counts, lengths)).any():
-            raise damaged(store.path, ValueError(f"{split.name}: word_index has words that the examples have not"))
+            raise damaged_store(store.path, f"{split.name}: word_index has words that the examples have not")
         laid = lay_rows("words", split.token_offsets, split.word_index, counts)
         words, word_offsets = flat_rows(laid.row_offsets, examples)
         return laid.first[words], word_offsets, laid.mask[words]
@@ -149,8 +150,3 @@ def _with_all_rows(narrow: TaskSplit, split: Split, examples: IntArray) -> TaskS
     rows, offsets = _rows_with_states(split, split.pairs[examples].ravel())
     read = np.isin(rows, narrow.rows)
     return dataclasses.replace(narrow, rows=rows, offsets=offsets, read=None if read.all() else read)
-
-
-def few(names: set[str], most: int) -> str:
-    """The first ``most`` names, sorted, and how many more there are."""
-    return ", ".join(sorted(names)[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

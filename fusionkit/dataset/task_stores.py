@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fusionkit.dataset.compatibility import distinct, legible_names, refuse_strangers, shared_layers
-from fusionkit.dataset.concatenation import ConcatenatedStates
+from fusionkit.dataset.compatibility import check_same_encoder, distinct, legible_names, shared_layers
+from fusionkit.dataset.concatenation import with_layers
 from fusionkit.dataset.infer_task import choose_task
-from fusionkit.dataset.labels import behind_the_first, load_task, require_train
-from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.labels import joined_data, load_task, require_train
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.fusions import sees_examples
@@ -23,7 +22,6 @@ from fusionkit.heads import reads_sequences
 from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
-from fusionkit.store.layer_positions import positions_of
 from fusionkit.tasks import TASKS, Task, parts_of
 from fusionkit.tasks.joint import NAME, fitting_heads
 
@@ -59,7 +57,7 @@ class TaskStores:
         self.stores = distinct([each.store for each in choices])
         for store in self.stores:
             require_train(store)
-        refuse_strangers(self.stores, but=("input",))
+        check_same_encoder(self.stores, but=("input",))
         self.tasks = {each.name: _chosen(each) for each in choices}
         self.store_of = {each.name: each.store for each in choices}
         self.heads = fitting_heads(
@@ -108,7 +106,7 @@ class TaskStores:
         lacking = [name for name, data in found.items() if data.test is None]
         if 0 < len(lacking) < len(found):
             notes.append(f"{', '.join(lacking)} without a labelled test split: all scores are of validation")
-        return behind_the_first(found, notes, apart=True)
+        return joined_data(found, notes, apart=True)
 
     def record(self, spec: RunSpec) -> dict[str, Any]:
         """The fields of the tasks' data in a run's record."""
@@ -121,33 +119,21 @@ class TaskStores:
             try:
                 data = load_task(store, TASKS[part.task], part.label, part.pool, whole, unpooled)
             except FusionkitError as error:
-                raise type(error)(
-                    f"task {name}: {error.what}", expected=error.expected, received=error.received, remedy=error.remedy
-                ) from error
+                raise error.at(f"task {name}") from error
             own: dict[str, Any] = {"name": name}
             for split in ("train", "validation", "test"):
                 if (there := getattr(data, split)) is not None:
-                    own[split] = replace(self._shared(store, there), name=name)
+                    own[split] = replace(with_layers(there, store, self.layers), name=name)
             self._known[key] = replace(data, **own)
         return self._known[key]
-
-    def _shared(self, store: Store, split: TaskSplit) -> TaskSplit:
-        """A split with only the shared layers."""
-        if store.layers == self.layers:
-            return split
-        return replace(split, states=ConcatenatedStates([split.states], [positions_of(self.layers, store.layers)]))
 
 
 def _chosen(choice: TaskChoice) -> tuple[Task, str]:
     try:
         return choose_task(choice.store, choice.task, choice.label)
     except UsageError as error:
-        raise UsageError(
-            f"task {choice.name}, {choice.store.path}: {error.what}",
-            expected=error.expected,
-            received=error.received,
-            remedy=f"choose its column with --label {choice.name}=COLUMN, or its task with --task {choice.name}=TASK",
-        ) from error
+        remedy = f"choose its column with --label {choice.name}=COLUMN, or its task with --task {choice.name}=TASK"
+        raise error.at(f"task {choice.name}, {choice.store.path}", remedy) from error
 
 
 def _check_names(choices: Sequence[TaskChoice]) -> None:
@@ -168,7 +154,7 @@ def _check_names(choices: Sequence[TaskChoice]) -> None:
         )
     if len(names) < 2:
         raise UsageError(
-            "several tasks are two or more",
+            "--task multi needs two tasks or more",
             expected="stores of two tasks, or a store with --label NAME=COLUMN for each of its columns",
             received=", ".join(names) or "none",
             remedy="name more stores, or leave --task multi out",

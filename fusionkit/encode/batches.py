@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.alignment import Rows, lay_rows
@@ -105,14 +106,11 @@ class PartInput:
 
     def batches(self, chosen: IntArray, batching: Batching, pad_id: int) -> Iterator[PaddedBatch]:
         """The chosen examples in batches, longest first."""
-        lengths = np.diff(self.offsets)
-        for at in batching.cut(lengths[chosen]):
+        lengths = self.offsets[chosen + 1] - self.offsets[chosen]
+        for at in batching.cut(lengths):
             examples = chosen[at]
-            steps = np.arange(int(lengths[examples[0]]))
-            filled = np.resize(examples, max(len(examples), batching.fewest(len(steps))))
-            inside = steps < lengths[filled, None]  # [batch, length]
-            source = torch.from_numpy(np.where(inside, self.offsets[filled, None] + steps, 0))
-            mask = torch.from_numpy(inside)
+            filled = np.resize(examples, max(len(at), batching.fewest(int(lengths[at[0]]))))
+            mask, source = map(torch.from_numpy, padded_index(self.offsets, filled))
             yield PaddedBatch(
                 examples,
                 torch.where(mask, self.token_ids[source], pad_id),
@@ -124,6 +122,19 @@ class PartInput:
         """Every batch that this part has to encode."""
         for chosen in (self.unique(), self.owned()):
             yield from self.batches(chosen, batching, pad_id)
+
+
+def padded_index(offsets: IntArray, sequences: IntArray) -> tuple[NDArray[np.bool_], IntArray]:
+    """Where a padded batch of sequences has sub-tokens, bool ``[n, longest]``, and their indices, int64, 0 in padding.
+
+    Args:
+        offsets: int64, of all sequences into the sub-tokens. sequences: int64 ``[n]``, at least one.
+    """
+    starts = offsets[sequences]
+    lengths = offsets[sequences + 1] - starts
+    steps = np.arange(int(lengths.max()))
+    inside = steps < lengths[:, None]
+    return inside, np.where(inside, starts[:, None] + steps, 0)
 
 
 class PartReader:
@@ -205,14 +216,14 @@ def gather_of(inputs: PartInput, batch: PaddedBatch, picked: IntArray, batch_ind
     """
     # From a sub-token's place in the part to its place in the padded batch.
     starts = inputs.offsets[batch.examples[batch_index]]
-    padded_index = inputs.rows.first[picked] - starts + batch_index * batch.mask.shape[1]
+    tokens = inputs.rows.first[picked] - starts + batch_index * batch.mask.shape[1]
     spans = (inputs.rows.last - inputs.rows.first)[picked]
     if bool((spans == 1).all()):
-        return Gather(torch.from_numpy(padded_index), None)
+        return Gather(torch.from_numpy(tokens), None)
     # With the starts and stops of all spans in one array of offsets, the even pieces are the spans.
-    bounds = np.stack([padded_index, padded_index + spans], axis=1).ravel()
-    padded_index, offsets = flat_rows(bounds, 2 * np.arange(len(spans)))
-    return Gather(torch.from_numpy(padded_index), torch.from_numpy(offsets))
+    bounds = np.stack([tokens, tokens + spans], axis=1).ravel()
+    tokens, offsets = flat_rows(bounds, 2 * np.arange(len(spans)))
+    return Gather(torch.from_numpy(tokens), torch.from_numpy(offsets))
 
 
 def batch_rows(states: tuple[Tensor, ...], layers: Sequence[int], gather: Gather) -> Iterator[tuple[int, Tensor]]:

@@ -37,12 +37,11 @@ class Batching:
     """How sequences are cut into batches.
 
     Attributes:
-        tokens: most padded sub-tokens of a batch, unless a single sequence has more. overhead: the fixed cost of a
-            batch; None for stores of earlier releases, whose batches are filled one after another and may be small.
+        tokens: most padded sub-tokens of a batch, unless a single sequence has more. overhead: a batch's fixed cost.
     """
 
     tokens: int
-    overhead: int | None = OVERHEAD["cpu"]
+    overhead: int = OVERHEAD["cpu"]
 
     @classmethod
     def on(cls, device: str) -> Self:
@@ -52,11 +51,11 @@ class Batching:
     @classmethod
     def of(cls, plan: Mapping[str, Any]) -> Self:
         """The batching that a plan or manifest records, which makes the same batches again."""
-        return cls(plan["batch_tokens"], plan.get("batch_overhead"))
+        return cls(plan["batch_tokens"], plan["batch_overhead"])
 
     def fewest(self, length: int) -> int:
         """The smallest number of sequences of this length in a batch."""
-        return 1 if self.overhead is None else -(-LEAST_TOKENS // length)
+        return -(-LEAST_TOKENS // length)
 
     def cut(self, lengths: IntArray) -> Iterator[IntArray]:
         """Cut sequences with these lengths ``[n]`` into batches of sequence indices; length 0 is in no batch.
@@ -65,21 +64,8 @@ class Batching:
         """
         order = np.argsort(-lengths, kind="stable")
         order = order[lengths[order] > 0]  # an empty text has nothing to encode
-        if self.overhead is None:
-            bounds = _filled(lengths[order], self.tokens)
-        else:
-            bounds = _cheapest(lengths[order], self.tokens, self.overhead)
-        for start, stop in pairwise(bounds):
+        for start, stop in pairwise(_cheapest(lengths[order], self.tokens, self.overhead)):
             yield order[start:stop]
-
-
-def _filled(lengths: IntArray, tokens: int) -> list[int]:
-    """Bounds of batches, each filled before the next begins; ``lengths`` descending."""
-    bounds = [0]
-    while bounds[-1] < len(lengths):
-        size = max(1, tokens // int(lengths[bounds[-1]]))
-        bounds.append(min(bounds[-1] + size, len(lengths)))
-    return bounds
 
 
 def _cheapest(lengths: IntArray, tokens: int, overhead: int) -> list[int]:

@@ -30,7 +30,7 @@ from fusionkit.sources import Columns, Examples, Source, prepared
 from fusionkit.specs import MASKED, PER_SEQUENCE, EncodeSpec, canonical_json
 from fusionkit.store.chunks import compressed
 from fusionkit.store.layout import CHUNK_BYTES, LM_HEAD, StatesLayout, balanced_rows_per_chunk, examples_path, row_bytes
-from fusionkit.store.manifest import is_two, read_plan, sequences_of, split_layout
+from fusionkit.store.manifest import read_plan, sequences_of, split_layout
 from fusionkit.store.presence import states_path
 
 SAMPLE_EXAMPLES = 20_000  # per split; a larger split is scaled up from a sample of this size
@@ -83,7 +83,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         # The peak of memory, read before the compression that only an estimate does.
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         squeezed = _ratio(store, plan, encoder, COMPRESSED_SECONDS / per_token if per_token else math.inf)
-        small = {split: _bytes_of(store, split) for split in plan["splits"]}
+        small = {split: _small_files(store, split) for split in plan["splits"]}
         head = sum(path.stat().st_size for path in store.glob(LM_HEAD))
     ratio = 1.0 if plan["compression"] == "none" else squeezed
     splits: dict[str, dict[str, int]] = {}
@@ -98,10 +98,8 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         splits[split] = {"examples": source.splits[split].num_rows, **counts}
         layout = _layout(counts, len(plan["layers"]), plan["hidden"], plan["dtype"])
         layouts.append(layout)
-        size += round(layout.chunks * layout.chunk_bytes * ratio) + round(small[split] * scale)
-        files += (1 + len(layout.arrays)) * layout.chunks + 14 + len(layout.arrays)  # metadata, small arrays, examples
-        files += 2 * (plan["rows"] == MASKED)  # the labels
-        files += 2 * is_two(plan)
+        size += round(layout.chunks * layout.chunk_bytes * ratio) + round(sum(small[split]) * scale)
+        files += (1 + len(layout.arrays)) * layout.chunks + len(small[split])  # a chunk has a record of its part
         padded = sum(batch.mask.numel() for batch in batches[split])
         seconds += (planning * fields["examples"] / sampled + padded * per_token) * scale
     on_cpu = encoder.device.type == "cpu"
@@ -194,10 +192,10 @@ def _ratio(store: Path, plan: dict[str, Any], encoder: Encoder, most_tokens: flo
     return squeezed / raw if raw else 1.0
 
 
-def _bytes_of(store: Path, split: str) -> int:
-    """Bytes of the small arrays and the examples."""
+def _small_files(store: Path, split: str) -> list[int]:
+    """The bytes of each file that a plan writes of a split: metadata, small arrays, examples."""
     files = [*(states_path(store) / split).rglob("*"), examples_path(store, split)]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    return [file.stat().st_size for file in files if file.is_file()]
 
 
 def _choices(

@@ -181,9 +181,10 @@ def store_status(store: Place) -> dict[str, Any]:
                 "done": sum(part.split == split for part in done),
                 "failed": sum(one["split"] == split for one in failed),
                 "tokens": fields["tokens"],
+                # An example that crosses a part's border counts in both parts.
                 "tokens_done": fields["tokens"]
                 if complete
-                else sum(record.tokens for record in records.values() if record.split == split),
+                else min(fields["tokens"], sum(record.tokens for record in records.values() if record.split == split)),
             }
             for split, fields in plan["splits"].items()
         },

@@ -68,7 +68,7 @@ def encode(
 
     Args:
         columns: roles, as from :func:`fusionkit.sources.guess_columns`.
-        out: the store's folder; its parent must exist or be creatable.
+        out: the store's place, a folder or an address on object storage; folders above it are created.
         overwrite: replace a finished store, or one of another identity; an unfinished one of this identity is finished.
         run_parts: the map over parts; by default :func:`serial_parts` in this process.
         budget: the most bytes that the finished store may have.
@@ -100,7 +100,8 @@ def encode_job(
         finished = finished_parts(out, plan)
         missing = [part for part in all_parts(plan) if part not in finished]
         total = sum(fields["tokens"] for fields in plan["splits"].values())
-        job.progress.step("encoding", total, sum(record.tokens for record in finished.values()), "sub-tokens")
+        done = sum(record.tokens for record in finished.values())  # an example over a border is in two parts
+        job.progress.step("encoding", total, min(done, total), "sub-tokens")
 
         def is_stopped() -> bool:
             check_lock()  # a part must not be written into a store that another process has taken over

@@ -58,17 +58,17 @@ def repair(store: Place, parts: list[Part], encoder: Encoder) -> list[Part]:
         manifest then has the new checksums.
 
     Raises:
-        IdentityError: the encoder is not the one that made the store.
+        IdentityError: the encoder is not the one that made the store. HeldError: another process encodes into it.
     """
-    manifest = read_manifest(store)
-    try:
-        recorded = manifest["identity"]["encoder"]
-        refuse_other(store, {"encoder": recorded}, {"encoder": as_recorded(encoder.identity, recorded)})
-    except IdentityError as error:
-        raise IdentityError(error.what, remedy="name the encoder that made the store with --encoder") from None
     changed = []
-    part_encoder = PartEncoder(store, manifest, encoder)
     with place_errors(store), only_encoder(store) as check_lock:
+        manifest = read_manifest(store)
+        recorded = manifest["identity"]["encoder"]
+        try:
+            refuse_other(store, {"encoder": recorded}, {"encoder": as_recorded(encoder.identity, recorded)})
+        except IdentityError as error:
+            raise IdentityError(error.what, remedy="name the encoder that made the store with --encoder") from None
+        part_encoder = PartEncoder(store, manifest, encoder)
         for part in parts:
             check_lock()
             checksums = part_encoder.encode(part).crc32c

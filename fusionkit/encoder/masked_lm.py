@@ -7,7 +7,6 @@ The one whose scores on a few sub-tokens are closest to the model's own is chose
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +16,11 @@ import transformers
 from torch import Tensor, nn
 
 from fusionkit.encoder.refusals import loading_errors
-from fusionkit.errors import EncoderError
+from fusionkit.errors import EncoderError, first_line
 from fusionkit.lm_head import ACTIVATIONS, LmHead, lm_scores
 from fusionkit.ragged import IntArray
 
 REMEDY = "choose the checkpoint of a masked language model, like BERT's or RoBERTa's own"
-# transformers' other names for PyTorch's activations.
-ALIASES = {
-    "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_python": "gelu",
-    "swish": "silu",
-}  # fmt: skip
 TOLERANCE = 1e-5
 
 
@@ -105,14 +99,13 @@ def _head_of(reference: str, model: Any) -> LmHead:
     }
     try:
         states, wanted = _trial(model)
-        heads = [LmHead(weights, activation, float(norms[0].eps)) for activation in _activations(model.config)]
+        heads = [LmHead(weights, activation, float(norms[0].eps)) for activation in ACTIVATIONS]
         found = [lm_scores(states, head.weights, head.activation, head.layer_norm_eps) for head in heads]
         errors = [float((scores - wanted).abs().max() / wanted.abs().max()) for scores in found]
-        # On a tie the first one is chosen: the configuration's activation comes first.
         if min(errors) <= TOLERANCE:
             return heads[errors.index(min(errors))]
     except Exception as error:  # the model's own code; weights whose shapes do not fit one another
-        raise _other_form(reference, model, f"{type(error).__name__}: {error}".splitlines()[0]) from error
+        raise _other_form(reference, model, first_line(error, kind=True)) from error
     raise _other_form(reference, model, "other scores than the model's own")
 
 
@@ -127,14 +120,6 @@ def _trial(model: Any) -> tuple[Tensor, Tensor]:
     with torch.inference_mode():
         output = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
     return output.hidden_states[-1].flatten(0, 1), output.logits.flatten(0, 1)
-
-
-def _activations(config: Any) -> Iterator[str]:
-    """The activation that the configuration names, then all others."""
-    fields = ("hidden_act", "activation", "hidden_activation", "classifier_activation")
-    named = [getattr(config, field, None) for field in fields]
-    known = [ALIASES.get(name, name) for name in named if isinstance(name, str)]
-    yield from dict.fromkeys([*(name for name in known if name in ACTIVATIONS), *ACTIVATIONS])
 
 
 def _no_head(reference: str, received: str) -> EncoderError:

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from fusionkit.encoder.reference import CHOICES
-from fusionkit.errors import EncoderError, FusionkitError
+from fusionkit.errors import EncoderError, FusionkitError, first_line
 
 
 @contextlib.contextmanager
@@ -44,11 +44,10 @@ def loading_errors(reference: str) -> Iterator[None]:
     except FusionkitError:
         raise
     except Exception as error:  # OSError, ValueError, KeyError, ImportError and the libraries' own
-        message = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise EncoderError(
             f"cannot load the encoder {reference!r}",
             expected=CHOICES,
-            received=f"{type(error).__name__}: {message.strip()}",
+            received=first_line(error, kind=True),
             remedy="check the path or id, and --revision, and the network",
         ) from error
 

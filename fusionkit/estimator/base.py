@@ -15,16 +15,17 @@ from fusionkit.dataset.draws import carve
 from fusionkit.dataset.pooled import pooled_data
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
+from fusionkit.estimator.examples import ArrayExamples, example_split, examples_of, word_split
 from fusionkit.fit.executor.units import pools_first
 from fusionkit.fit.model.fused import build_model
-from fusionkit.fit.train.arrays import ArrayExamples, example_split, examples_of, word_split
+from fusionkit.fit.sweep.method_choices import usual_run
 from fusionkit.fit.train.loop import train_run
 from fusionkit.fit.train.result import RunResult
 from fusionkit.fusions import fusion_layers, fusion_name, sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.options.entry import options_of
 from fusionkit.ragged import Ragged
-from fusionkit.specs import RunSpec, parse_layers
+from fusionkit.specs import FROZEN, RunSpec, parse_layers
 from fusionkit.store import Split
 from fusionkit.tasks import TASKS
 from fusionkit.tasks.head_check import check_head
@@ -101,7 +102,9 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         several = bool((np.diff(examples.row_offsets) != 1).any())
         # None is the default of a run, or of its method.
         own = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
-        given = {**self._usual(), **{name: value for name, value in own.items() if name in options_of(RunSpec)}}
+        method = getattr(self, "method", FROZEN)
+        usual = {} if method == FROZEN else usual_run(method)
+        given = {**usual, **{name: value for name, value in own.items() if name in options_of(RunSpec)}}
         chosen = {
             "store": "",
             "task": task,
@@ -114,10 +117,6 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
             "class_weights": getattr(self, "class_weight", None) or "none",
         }
         return RunSpec(**{**given, **chosen})
-
-    def _usual(self) -> dict[str, Any]:
-        """Default options of a run that differ from those of :class:`RunSpec`."""
-        return {}
 
     def _train(self, spec: RunSpec, train: TaskSplit, labels: list[str], default: str = "") -> Self:
         data, layers = self._data(spec, train, labels, default), self._layers(spec)

@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.estimator.base import FusionEstimator, Given
-from fusionkit.fit.sweep.method_choices import usual_run
-from fusionkit.fit.train.arrays import ArrayExamples, scores_of
+from fusionkit.estimator.examples import ArrayExamples, examples_of, scores_of
 from fusionkit.specs import FROZEN, RunSpec
 
 
@@ -91,25 +90,22 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         spec = self._spec("classification", examples)
         return spec, self._split(examples, spec, targets.astype(np.int64), [labels[k] for k in targets]), labels
 
-    def _usual(self) -> dict[str, Any]:
-        return {} if self.method == FROZEN else usual_run(self.method)
-
     def _fit_texts(self, X: Given, y: Any) -> Self:  # noqa: N803
         """Train through the encoder."""
-        from fusionkit.estimator.from_texts import TextRun  # loads transformers
+        from fusionkit.encoder import load_encoder  # loads transformers, like the next one
+        from fusionkit.estimator.from_texts import planned, train_on_texts
 
         if (texts := texts_of(X)) is None or self.encoder is None:
             raise ValueError(
                 f"method={self.method!r} trains through the encoder: X is a list of texts, one or more, and `encoder` "
                 f"names what reads them; got {type(X).__name__} and encoder={self.encoder!r}"
             )
-        run = TextRun(texts, self.encoder, self.device)
-        self.n_features_in_, self.n_layers_in_ = run.encoder.hidden, run.encoder.layers
-        with run.examples() as (examples, store):
-            spec, split, labels = self._learned(examples, y)
+        encoder = load_encoder(self.encoder, device=self.device)
+        self.n_features_in_, self.n_layers_in_ = encoder.hidden, encoder.layers
+        with planned(texts, encoder) as store:
+            spec, split, labels = self._learned(examples_of(store["train"]), y)
             data, layers = self._data(spec, split, labels), self._layers(spec)
-            result, tuned = run.train(spec, data, store)
-        self.encoder_ = tuned.encoder
+            result, self.encoder_ = train_on_texts(encoder, spec, data, store)
         self._keep(spec, layers, result, labels)
         self.model_.to(self.encoder_.device)
         return self

@@ -11,8 +11,9 @@ from sklearn.utils import check_consistent_length
 
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.estimator.base import FusionEstimator, Given
-from fusionkit.fit.train.arrays import ArrayExamples, word_split
+from fusionkit.estimator.examples import ArrayExamples, word_split
 from fusionkit.fit.train.decisions import predict
+from fusionkit.statistics.kept_answers import answers_of
 from fusionkit.tags import are_span_tags
 from fusionkit.tasks import TASKS
 
@@ -62,7 +63,8 @@ class FusionTagger(FusionEstimator):
         found = self.predict(X)
         check_consistent_length(found, y)
         gold = [[str(tag) for tag in tags] for tags in y]
-        return next(iter(TASKS["tagging"].scores(gold, found, self.classes_.tolist()).values()))
+        scores = answers_of(TASKS["tagging"], gold, found, self.classes_.tolist()).scores()
+        return next(iter(scores.values()))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,18 +11,18 @@ import numpy as np
 import pandas as pd
 
 from fusionkit.errors import UsageError
-from fusionkit.evaluation.counts import NUMBER, SPANS, class_counts, confusions, kind_of
+from fusionkit.evaluation.counts import class_counts, confusions
 from fusionkit.evaluation.span_errors import CORRECT, count_kinds, verdicts
 from fusionkit.fit.model.checkpoint import TrainedRun
-from fusionkit.metrics import joint_means, joint_scores
-from fusionkit.plural import counted
+from fusionkit.names import id_column
+from fusionkit.plural import counted, few
 from fusionkit.printable import plain_text
 from fusionkit.ragged import IntArray
+from fusionkit.statistics.kept_answers import NUMBER, SPANS, KeptAnswers, RunAnswers, answers_of, kind_of, run_answers
 from fusionkit.tasks import TASKS, Task
 from fusionkit.tasks.label_column import Gold, LabelColumn
 
 SHOWN = 4  # unknown labels in a message
-IDS = ("id", "idx", "guid")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LabelledExamples:
     @cached_property
     def ids(self) -> list[str]:
         """The examples' ids, or their numbers."""
-        column = next((name for name in IDS if name in self.frame.columns), None)
+        column = id_column(self.frame.columns)
         return [str(one) for one in (range(len(self.frame)) if column is None else self.frame[column])]
 
     def gold_of(self, run: TrainedRun, column: str) -> Gold:
@@ -94,9 +94,14 @@ class HeadAnswers:
         return kind_of(self.task, self.run.labels)
 
     @cached_property
+    def kept(self) -> KeptAnswers:
+        """The answers in the form in which they are kept beside a run."""
+        return answers_of(self.task, self.gold, self.predicted, self.run.labels)
+
+    @cached_property
     def scores(self) -> dict[str, float]:
         """The task's scores, its own metric first, from 0 to 1."""
-        return self.task.scores(self.gold, self.predicted, self.run.labels)
+        return self.kept.scores()
 
     @property
     def wrong(self) -> list[int]:
@@ -104,9 +109,7 @@ class HeadAnswers:
         if self.kind == NUMBER:
             away = np.abs(np.subtract(self.predicted, self.gold))
             return [int(at) for at in np.argsort(-away, kind="stable")]
-        pairs = zip(self.gold, self.predicted, strict=True)
-        several = self.task.several
-        return [at for at, (one, other) in enumerate(pairs) if (set(one) != set(other) if several else one != other)]
+        return [int(at) for at in np.flatnonzero(~self.kept.right)]
 
     def notes(self) -> list[str]:
         """Notes for the user about labels that the head cannot predict.
@@ -123,8 +126,8 @@ class HeadAnswers:
         if told and not shared:
             raise UsageError(
                 f"the head has learned none of the labels in column {self.column!r}",
-                expected=f"labels such as {_few(self.run.labels)}",
-                received=_few(unknown),
+                expected=f"labels such as {few(self.run.labels, SHOWN)}",
+                received=few(unknown, SHOWN),
                 remedy="name another column with --label, or give the classes their names in training",
             )
         if not unknown:
@@ -132,7 +135,7 @@ class HeadAnswers:
         count = sum(not {*self.task.classes(gold)}.issubset(self.run.labels) for gold in self.gold)
         return [
             f"{self.column}: {counted(count, 'example')} of {len(self.gold):,} with a label that train lacks "
-            f"({_few(unknown)}): counted as errors"
+            f"({few(unknown, SHOWN)}): counted as errors"
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -191,19 +194,15 @@ class RunEvaluation:
         run = self.run.of_parts({**self.run.parts, **other.run.parts})
         return RunEvaluation(run, {**self.heads, **other.heads}, [*self.notes, *other.notes])
 
-    @property
+    @cached_property
+    def kept(self) -> RunAnswers:
+        """The answers in the form in which they are kept beside a run."""
+        return run_answers({name: head.kept for name, head in self.heads.items()}, self.run.apart)
+
+    @cached_property
     def scores(self) -> dict[str, float]:
-        """The scores of the run's task; for several tasks those of :func:`fusionkit.metrics.joint_scores`."""
-        if len(self.heads) == 1:
-            return next(iter(self.heads.values())).scores
-        if self.run.apart:
-            return joint_means({name: head.scores for name, head in self.heads.items()}, None)
-        exact = {name: head for name, head in self.heads.items() if not head.task.numeric}
-        return joint_scores(
-            {name: head.gold for name, head in exact.items()},
-            {name: head.predicted for name, head in exact.items()},
-            {name: head.scores for name, head in self.heads.items()},
-        )
+        """The scores of the run's task; for several tasks those of :func:`fusionkit.metrics.joint_means`."""
+        return self.kept.scores()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON takes them."""
@@ -258,7 +257,3 @@ def _mistakes(head: HeadAnswers, at: int) -> str:
             sides = (f"{s[0]} [{' '.join(words[s[1] : s[2]])}]" for s in (found.gold, found.predicted) if s)
             told.append(f"{found.kind}: {' → '.join(sides)}")
     return "; ".join(told)
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

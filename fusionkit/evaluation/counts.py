@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusionkit.evaluation.span_errors import Span, verdicts
-from fusionkit.tags import are_span_tags, spans_of
-from fusionkit.tasks import Task
+from fusionkit.statistics.kept_answers import CLASS, NUMBER, SEVERAL, SPANS, TAGS
+from fusionkit.tags import span_types, spans_of
 
 NOTHING = "(nothing)"  # stands for the missing side of a missed or a spurious entity
 REST = "(others)"
-SPANS, TAGS, CLASS, SEVERAL, NUMBER = "spans", "tags", "class", "several", "number"
 
 
 @dataclass(frozen=True)
@@ -51,24 +50,16 @@ class ClassCounts:
         return 2 * self.right / (self.told + self.predicted) if self.right else 0.0
 
 
-def kind_of(task: Task, labels: Iterable[str]) -> str:
-    """The kind of a head's answers; ``labels`` are those it learned."""
-    if task.numeric or task.several:
-        return NUMBER if task.numeric else SEVERAL
-    if task.unit != "word":
-        return CLASS
-    return SPANS if are_span_tags(labels) else TAGS
-
-
 def class_counts(kind: str, gold: Sequence[Any], predicted: Sequence[Any], labels: Iterable[str]) -> list[ClassCounts]:
     """The counts of each class, the most frequent gold class first; none for numbers.
 
     Args:
-        kind: as :func:`kind_of` gives it. gold, predicted: one answer per example. labels: those of train.
+        kind: as :func:`fusionkit.statistics.kept_answers.kind_of` gives it. gold, predicted: one answer per example.
+        labels: those of train.
     """
     if kind == NUMBER:
         return []
-    known = {label[2:] for label in labels if label != "O"} if kind == SPANS else set(labels)
+    known = span_types(labels) if kind == SPANS else set(labels)
     told, found, right = Counter[str](), Counter[str](), Counter[str]()
     for one, other in zip(gold, predicted, strict=True):
         ours, theirs = _things(kind, one), _things(kind, other)

@@ -112,13 +112,13 @@ def _over_source(
     roles = input_columns(predictor, source, inputs)
     examples, notes = source_examples(source, split, roles, [(run, column_of(run, named)) for run in heads])
     answers, cut = live_answers(predictor, examples)
-    by_head = {(run.digest, key_of(run)): answers[name] for name, run in predictor.runs.items()}
+    by_head = {(run.folder, key_of(run)): answers[name] for name, run in predictor.runs.items()}
     notes += [f"{name} reads other input: not scored" for name in predictor.left_out]
     if cut:
         notes.append(f"{cut} of {counted(len(examples.frame), 'text')} cut to {predictor.max_length} sub-tokens")
 
     def answers_of(run: TrainedRun, gold: list[Any], numbers: IntArray) -> tuple[list[Any], list[float | None] | None]:
-        found = [scored_form(by_head[run.digest, key_of(run)][number]) for number in numbers]
+        found = [scored_form(by_head[run.folder, key_of(run)][number]) for number in numbers]
         likely = [chance for _, chance in found]
         return [answer for answer, _ in found], None if all(chance is None for chance in likely) else likely
 

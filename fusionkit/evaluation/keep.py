@@ -9,7 +9,6 @@ from fusionkit.evaluation.answers import RunEvaluation
 from fusionkit.io.files import read_json
 from fusionkit.runs.folder import RECORD, RunsFolder
 from fusionkit.runs.shown_split import TEST
-from fusionkit.statistics.kept_answers import RunAnswers, answers_of, frame_of
 
 
 def keep_answers(found: Sequence[RunEvaluation]) -> int:
@@ -43,26 +42,15 @@ def keep_answers(found: Sequence[RunEvaluation]) -> int:
             )
         record, name = read_json(folder / RECORD), each.data.name
         recorded = record.get("tests", {}).get(name) or record.get("scores", {}).get(TEST, {})
-        answers = answers_in_full(each)
-        if score := answers.unlike(recorded):
+        if score := each.kept.unlike(recorded):
             raise StoreError(
                 f"the run {folder.name} does not score on {name} as it did when it was trained",
                 expected=f"{score} {recorded[score]!r}",
-                received=repr(answers.scores().get(score)),
+                received=repr(each.scores.get(score)),
                 remedy="evaluate over the store that the run was fitted on, on the machine that trained it",
             )
         runs = RunsFolder(folder.parent)
         before = runs.answers(folder.name)
         kept += name not in before
-        runs.keep_answers(folder.name, {**before, name: answers})
+        runs.keep_answers(folder.name, {**before, name: each.kept})
     return kept
-
-
-def answers_in_full(evaluation: RunEvaluation) -> RunAnswers:
-    """A run's answers in the form in which they are kept."""
-    heads = evaluation.heads
-    parts = {name: answers_of(head.task, head.gold, head.predicted, head.run.labels) for name, head in heads.items()}
-    if len(heads) == 1 or any(head.task.numeric for head in heads.values()):
-        return RunAnswers(parts)
-    gold = {name: head.gold for name, head in heads.items()}
-    return RunAnswers(parts, frame_of(gold, {name: head.predicted for name, head in heads.items()}))

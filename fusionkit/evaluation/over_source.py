@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
@@ -11,8 +11,7 @@ from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.predict import Answer, Label, Labels, Number, Predictor
 from fusionkit.sources import Columns, Source, guess_columns, prepared
 
-ROLES = {"texts": ("text",), "pairs": ("text", "pair"), "words": ("tokens",)}
-BLOCK = 1000  # examples that are predicted at once
+ROLES_OF = {"texts": ("text",), "pairs": ("text", "pair"), "words": ("tokens",)}
 
 
 def input_columns(predictor: Predictor, source: Source, given: Mapping[str, str | None]) -> dict[str, str]:
@@ -25,7 +24,7 @@ def input_columns(predictor: Predictor, source: Source, given: Mapping[str, str 
         UsageError: there is no such column, or it is of another role than the runs read.
     """
     examples = next(iter(source.splits.values()))
-    roles, names = ROLES[predictor.takes], dict(given)
+    roles, names = ROLES_OF[predictor.takes], dict(given)
     for role, name in names.items():
         if name is not None and name not in examples.column_names:
             raise unknown_name(f"column --{role}", name, examples.column_names)
@@ -60,29 +59,20 @@ def source_examples(
     tags = [column for run, column in runs if run.of_words and column in examples.column_names]
     chosen = Columns(**roles, tags=tuple(dict.fromkeys(tags)))  # type: ignore[arg-type]
     ready, notes = prepared(Source(source.name, {split: examples}), chosen)
-    return LabelledExamples(source.name, split, ready.splits[split].slice(0).to_pandas(), roles), notes
+    return LabelledExamples(source.name, split, ready.splits[split].head().to_pandas(), roles), notes
 
 
 def live_answers(predictor: Predictor, data: LabelledExamples) -> tuple[dict[str, list[Answer]], int]:
     """Each head's answers about all examples, by the head's name, and the number of examples that were cut for the
     encoder.
     """
-    found: dict[str, list[Answer]] = {name: [] for name in predictor.runs}
-    cut = 0
-    for block in _blocks(data):
-        for prediction in predictor.predict(*block):
-            cut += prediction.cut
-            for name, answer in prediction.heads.items():
-                found[name].append(answer)
-    return found, cut
-
-
-def _blocks(data: LabelledExamples) -> Iterator[list[Any]]:
-    for start in range(0, len(data.frame), BLOCK):
-        piece = data.frame.iloc[start : start + BLOCK]
-        columns = [piece[name] for name in data.roles.values()]
-        yield [[list(value) if role == "tokens" else str(value) for value in column]
-               for role, column in zip(data.roles, columns, strict=True)]  # fmt: skip
+    columns: list[list[Any]] = [
+        [list(value) if role == "tokens" else str(value) for value in data.frame[name]]
+        for role, name in data.roles.items()
+    ]
+    predictions = predictor.predict(*columns)
+    found = {name: [each.heads[name] for each in predictions] for name in predictor.runs}
+    return found, sum(each.cut for each in predictions)
 
 
 def scored_form(answer: Answer) -> tuple[Any, float | None]:

@@ -15,14 +15,13 @@ from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.fit.train.decisions import predict
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
+from fusionkit.names import ROLES
 from fusionkit.ragged import IntArray
 from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.store.manifest import input_kind
 from fusionkit.store.same_encoder import shown_identity
 from fusionkit.tasks import TASKS
-
-ROLES = ("text", "pair", "tokens")
 
 
 def stored_examples(store: Store, split: str) -> LabelledExamples:
@@ -77,7 +76,7 @@ def refuse_other(run: TrainedRun, store: Store) -> None:
         **shown_identity(run.encoding["encoder"], identity["encoder"]),
         "rows": run.rows,
         "input": input_kind(learned),
-        "pairs as": run.encoding.get("pair_as", "one") if learned["pair"] else "none",
+        "pairs as": run.encoding["pair_as"] if learned["pair"] else "none",
     }
     given = {
         **shown_identity(identity["encoder"], run.encoding["encoder"]),

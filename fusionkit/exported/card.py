@@ -13,8 +13,9 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from fusionkit.fusions import fusion_kind
+from fusionkit.heads import each_head
 from fusionkit.metrics import split_score
-from fusionkit.runs.folder import others_of
+from fusionkit.runs.record import others_of
 from fusionkit.specs import FROZEN
 from fusionkit.store.manifest import input_kind
 from fusionkit.tasks import tasks_of
@@ -33,6 +34,7 @@ USE_OF = {
     "regression": "one number for each text or pair", "tagging": "one tag for each word",
     "multi-label": "any number of labels for each text",
 }  # fmt: skip
+CRFS = {"crf", "bilstm-crf"}
 UNTOLD = ("store", "task", "label", "fusion", "head", "pool")  # fields of a spec that are elsewhere in the card
 USES = {
     "words": ('[["a", "room", "in", "Oslo"]]', "lists of words"),
@@ -130,7 +132,8 @@ def _body(config: Mapping[str, Any]) -> str:
     read = f"layer {layers}" if len(config["layers"]) == 1 else f"layers {layers}"
     known = "\n- Answers with none but the labels above." if config["labels"] else ""
     added = "" if frozen else ", or than its method leaves room for in the encoder,"
-    crf = "\n- A CRF decides for whole sequences: there are no probabilities." if spec["head"] == "crf" else ""
+    crfs = CRFS & {*each_head(spec["head"])}
+    crf = "\n- A CRF decides for whole sequences: there are no probabilities." if crfs else ""
     return f"""\
 # {label}: {fusion} fusion and {head} head over {encoder}
 
@@ -190,7 +193,7 @@ On the train split, over rows of {config["rows"]}{pooled}.
 
 
 def _method(config: Mapping[str, Any]) -> str:
-    return str(config["spec"].get("method", FROZEN))  # heads of earlier releases have none
+    return str(config["spec"]["method"])
 
 
 def _measured_over(config: Mapping[str, Any]) -> str:
@@ -222,13 +225,16 @@ def _uses(tasks: Mapping[str, tuple[str, str]]) -> str:
 
 
 def _data_rows(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The data that the head was trained on; heads of earlier releases lack the examples' fingerprint."""
+    """The data that the head was trained on."""
     spec = config["spec"]
     drawn = f"{spec['shots']} a class, drawn by seed {spec['data_seed']}" if spec.get("shots") else "all"
     columns = ", ".join(f"{role} {name}" for role, name in config["encoding"]["columns"].items() if name)
-    found = [("name", config["data"]), ("columns", f"{columns}, labels {spec['label']}"), ("training examples", drawn)]
-    if config.get("data_identity"):
-        found.append(("fingerprint of its examples", config["data_identity"]))
+    found = [
+        ("name", config["data"]),
+        ("columns", f"{columns}, labels {spec['label']}"),
+        ("training examples", drawn),
+        ("fingerprint of its examples", config["data_identity"]),
+    ]
     stores = spec.get("mix") or spec.get("store")
     return [*found, ("store of its states", stores)] if stores else found
 

@@ -22,8 +22,8 @@ from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit.model.own_code import refuse_untrusted
 from fusionkit.fit.model.record_shape import FIELDS, misfit, one_of
-from fusionkit.io.files import read_json
-from fusionkit.runs.folder import COSTS
+from fusionkit.io.files import damaged, read_json
+from fusionkit.runs.record import COSTS
 from fusionkit.specs import parse_untrained, untrained_name
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def open_folder(folder: Path, trusted: Iterable[str] = ()) -> tuple[TrainedRun, 
         UsageError: the folder holds something else, or needs code that is not trusted.
         StoreError: it is damaged, or of a newer format.
     """
-    from fusionkit.fit.model.checkpoint import damaged, run_of  # loads torch
+    from fusionkit.fit.model.checkpoint import run_of  # loads torch
 
     place = folder / CONFIG
     if not place.is_file():

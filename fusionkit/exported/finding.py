@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import errors, snapshot_download
 
-from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.errors import FusionkitError, UsageError, first_line
 from fusionkit.exported.config import BUNDLED, CARD, CONFIG, ENCODER, INSIDE, WEIGHTS, open_folder
 from fusionkit.runs.find_run import find_run
 from fusionkit.runs.folder import DELTA, RECORD
@@ -108,17 +108,13 @@ def fetched(repo_id: str, **options: Any) -> Path:
         raise UsageError(
             f"{repo_id} is no head",
             expected="a folder that `fusionkit export` wrote, or the id of a hub repository that holds one",
-            received=_first_line(error),
+            received=first_line(error),
             remedy="check the path or the id",
         ) from error
     except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, OSError) as error:
         raise FusionkitError(
             f"cannot get the head {repo_id}",
             expected="a folder here, or a hub repository that can be reached or is in the cache",
-            received=_first_line(error),
+            received=first_line(error),
             remedy="check the path or the id, and the network; files in the cache are used without one",
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -27,8 +28,7 @@ from fusionkit.exported.config import (
     open_folder,
 )
 from fusionkit.exported.finding import fetched
-from fusionkit.exported.floors import floors_beside
-from fusionkit.exported.over_seeds import over_seeds
+from fusionkit.exported.other_runs import scores_of_others
 from fusionkit.fit.model.checkpoint import TrainedRun, open_run
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel
@@ -94,8 +94,7 @@ class FusedHead(ModelHubMixin):
                 remedy="name one of them, or take the best by validation: --best, of each task: --best --by task",
             )
         folder, record = folders[0], read_json(folders[0] / RECORD)
-        beside = {"over_seeds": over_seeds(folder, record), "floors": floors_beside(folder, record)}
-        return cls(open_run(folder), config_of(record, **beside))
+        return cls(open_run(folder), config_of(record, **scores_of_others(folder, record)))
 
     def with_encoder(self, encoder: str | None = None) -> Self:
         """The same head, to be saved with its whole encoder, including what was trained of it.
@@ -159,7 +158,8 @@ class FusedHead(ModelHubMixin):
         return cls(*open_folder(folder, trust_modules))
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
-        """Write config, weights and model card, replacing those of an export that is already there.
+        """Write config, weights and model card, replacing those of an export that is already there, file by file:
+        :func:`export_run` replaces all or nothing.
 
         Args:
             options: the mixin's: ``model_card_kwargs`` (more of the card's front matter, such as ``license``),
@@ -171,9 +171,16 @@ class FusedHead(ModelHubMixin):
         folder = Path(save_directory)
         with disk_errors(folder):
             if is_export(folder):
-                # The mixin keeps an existing card, which would show another head's scores.
-                (folder / CARD).unlink(missing_ok=True)
+                self._remove_others(folder)
             return super().save_pretrained(folder, **options)
+
+    def _remove_others(self, folder: Path) -> None:
+        """Remove what another head's export would leave: its card, which the mixin keeps, its delta and its encoder."""
+        (folder / CARD).unlink(missing_ok=True)
+        if self.run.delta is None or self._encoder is not None:
+            (folder / DELTA).unlink(missing_ok=True)
+        if Path(self.config["encoder"]) != (folder / ENCODER).resolve():  # not loaded from here, with its encoder
+            shutil.rmtree(folder / ENCODER, ignore_errors=True)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         """Config and weights; the mixin calls this and then writes the card."""
@@ -216,13 +223,16 @@ def _recover(folder: Path) -> None:
     """Restore the export that a killed process had moved aside, or remove it if the new export is there; remove what a
     killed process had begun to write.
     """
+    # The whole name, as :func:`aside_of` makes it: what an export to v1.1 left begins like what one to v1 left.
+    own = re.compile(rf"\.{re.escape(folder.name)}\.\d+-[0-9a-f]+\.({BEFORE}|{PARTIAL})")
     with contextlib.suppress(OSError):  # there is no such folder yet; or another process does the same
         for left in folder.parent.iterdir():
-            if not left.name.startswith(f".{folder.name}."):
+            found = own.fullmatch(left.name)
+            if found is None:
                 continue
-            if left.name.endswith(f".{BEFORE}"):
+            if found[1] == BEFORE:
                 shutil.rmtree(left) if folder.exists() else left.replace(folder)
-            elif left.name.endswith(f".{PARTIAL}") and time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
+            elif time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
                 shutil.rmtree(left)
 
 

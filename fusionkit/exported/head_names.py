@@ -19,24 +19,31 @@ def head_names(runs: Sequence[TrainedRun]) -> list[str]:
     """A unique name for each head: the column that it learned, or the task's name where each task has its own data. If
     several heads share it, method and fusion follow, then each option that distinguishes some of them:
     ``intent/attention``, ``intent/attention/lr=0.0005``, ``intent/full/last``. If names are still equal, the beginning
-    of the run's digest follows.
+    of the run's digest follows; for copies of one run the folder's name, or its path.
     """
     names = [run.name if run.apart else run.spec.label for run in runs]
-    for label in [label for label, count in Counter(names).items() if count > 1]:
-        places = [at for at, name in enumerate(names) if name == label]
-        for at, name in zip(places, _told_apart([runs[at] for at in places]), strict=True):
-            names[at] = f"{label}/{name}"
-    twice = {name for name, count in Counter(names).items() if count > 1}
-    return [f"{name}/{run.digest[:8]}" if name in twice else name for name, run in zip(names, runs, strict=True)]
+    for told_apart in (_by_options, _by_place):
+        for shared in [name for name, count in Counter(names).items() if count > 1]:
+            places = [at for at, name in enumerate(names) if name == shared]
+            for at, own in zip(places, told_apart([runs[at] for at in places]), strict=True):
+                names[at] = f"{shared}/{own}"
+    return names
 
 
-def _told_apart(runs: Sequence[TrainedRun]) -> list[str]:
+def _by_options(runs: Sequence[TrainedRun]) -> list[str]:
     """Method and fusion of each run, then each option that distinguishes runs that are alike so far."""
     columns = [[_method(run) for run in runs]]
     for texts in _facts(runs):
         if len({*zip(*columns, texts, strict=True)}) > len({*zip(*columns, strict=True)}):
             columns.append(texts)
     return ["/".join(filter(None, each)) for each in zip(*columns, strict=True)]
+
+
+def _by_place(runs: Sequence[TrainedRun]) -> list[str]:
+    """The beginning of each run's digest; where copies of a run share it, their folders' names, or paths."""
+    digests, folders = [run.digest[:8] for run in runs], [run.folder.name for run in runs]
+    separate = (texts for texts in (digests, folders) if len(set(texts)) == len(runs))
+    return next(separate, [str(run.folder) for run in runs])
 
 
 def _method(run: TrainedRun) -> str:

@@ -17,7 +17,7 @@ def kind_of(run: TrainedRun) -> str:
 
 def pair_as(run: TrainedRun) -> str:
     """The number of sequences of a pair: ``one`` or ``two``."""
-    return str(run.encoding.get("pair_as", "one"))  # runs of earlier releases lack it
+    return str(run.encoding["pair_as"])
 
 
 def answering(run: TrainedRun, takes: str) -> TrainedRun:

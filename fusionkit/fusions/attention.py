@@ -27,10 +27,6 @@ class Attention(nn.Module):
         self.temperature = math.sqrt(hidden) if scale else 1.0
         self.query = nn.Parameter(torch.zeros(hidden))
 
-    @staticmethod
-    def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        return chosen or tuple(range(last + 1))
-
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, layers, hidden]`` → ``[…, hidden]``."""
         return torch.einsum("...l,...ld->...d", self._weights(states), states)

@@ -34,7 +34,3 @@ class Concat(nn.Module):
         """``[…, layers, hidden]`` → ``[…, 256]``, with ``first=yes`` ``[…, layers · hidden]``."""
         side_by_side = states.flatten(-2)
         return side_by_side if self.project is None else self.project(side_by_side)
-
-    def layer_weights(self, states: Tensor) -> Tensor | None:
-        """None: each layer has a matrix, not a weight."""
-        return None

@@ -31,7 +31,3 @@ class ConcatAffine(nn.Module):
         for affine, state in zip(self.maps, states.unbind(-2), strict=True):
             fused = fused + affine(state)  # […, hidden]
         return fused
-
-    def layer_weights(self, states: Tensor) -> Tensor | None:
-        """None: each layer has a matrix, not a weight."""
-        return None

@@ -23,10 +23,6 @@ class DepthLstm(nn.Module):
         self.width = hidden
         self.input, self.memory = nn.Linear(hidden, 4 * hidden), nn.Linear(hidden, 4 * hidden)
 
-    @staticmethod
-    def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        return chosen or tuple(range(last + 1))
-
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, layers, hidden]`` → ``[…, hidden]``."""
         h = c = torch.zeros_like(states[..., 0, :])
@@ -35,7 +31,3 @@ class DepthLstm(nn.Module):
             c = f.sigmoid() * c + i.sigmoid() * g.tanh()
             h = o.sigmoid() * c.tanh()
         return h
-
-    def layer_weights(self, states: Tensor) -> Tensor | None:
-        """None: the LSTM has gates, not layer weights."""
-        return None

@@ -29,10 +29,6 @@ class ElementWise(nn.Module):
         self.softmax = softmax
         self.weight = nn.Parameter(torch.full((layers, hidden), 0.0 if softmax else 1 / layers))
 
-    @staticmethod
-    def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        return chosen or tuple(range(last + 1))
-
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, layers, hidden]`` → ``[…, hidden]``."""
         return (states * (self.weight.softmax(0) if self.softmax else self.weight)).sum(-2)

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from fusionkit.errors import UsageError
 from fusionkit.fusions.example_attention import Lines
-from fusionkit.fusions.transformer_layer import TransformerLayer, heads_of
+from fusionkit.fusions.transformer_layer import TransformerLayer, start
 
-HEAD, STD, MOST_LAYERS = 64, 0.02, 64
+HEAD, MOST_LAYERS = 64, 64
 
 
 class ExtraLayers(nn.Module):
@@ -35,8 +35,7 @@ class ExtraLayers(nn.Module):
                 remedy="choose --fusion last for none",
             )
         self.width = hidden
-        self.heads = heads_of(hidden, HEAD)
-        self.layers = nn.ModuleList(TransformerLayer(hidden, head=HEAD, std=STD) for _ in range(n))
+        self.layers = nn.ModuleList(start(TransformerLayer(hidden, head=HEAD)) for _ in range(n))
 
     @staticmethod
     def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
@@ -48,11 +47,7 @@ class ExtraLayers(nn.Module):
         x = states[:, -1]
         if not len(x):
             return x
-        lines = Lines(offsets, self.heads, longest, len(states))
+        lines = Lines(offsets, self.layers[0].heads, longest, len(states))  # type: ignore[arg-type]
         for layer in self.layers:
             x = layer(x, lines)
         return x
-
-    def layer_weights(self, states: Tensor) -> Tensor | None:
-        """None: one layer carries all the weight."""
-        return None

@@ -34,10 +34,6 @@ class Flat(nn.Module):
         self.layer = narrow_layer(width)
         self.up = nn.Linear(width, hidden)
 
-    @staticmethod
-    def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        return chosen or tuple(range(last + 1))
-
     def forward(self, states: Tensor, offsets: Tensor, longest: int | None = None) -> Tensor:
         """``[rows, layers, hidden]`` of whole examples, offsets ``[examples + 1]`` → ``[rows, hidden]``."""
         s = self.down(states.flatten(1)) / math.sqrt(self.count)  # [rows, w]

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionkit.fusions.example_attention import Lines
-from fusionkit.fusions.narrow import HEAD, narrow_layer, narrow_width
-from fusionkit.fusions.transformer_layer import heads_of
+from fusionkit.fusions.narrow import narrow_layer, narrow_width
 
 TEMPERATURE = 0.1
 
@@ -33,19 +32,14 @@ class Ladder(nn.Module):
         self.width = hidden
         self.downs = nn.ModuleList(nn.Linear(hidden, width) for _ in range(layers))
         self.layers = nn.ModuleList(narrow_layer(width) for _ in range(layers - 1))
-        self.heads = heads_of(width, HEAD)
         self.gates = nn.Parameter(torch.zeros(layers - 1))
         self.up = nn.Linear(width, hidden)
-
-    @staticmethod
-    def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        return chosen or tuple(range(last + 1))
 
     def forward(self, states: Tensor, offsets: Tensor, longest: int | None = None) -> Tensor:
         """``[rows, layers, hidden]`` of whole examples, offsets ``[examples + 1]`` → ``[rows, hidden]``."""
         s, *others = (down(state) for down, state in zip(self.downs, states.unbind(1), strict=True))  # [rows, w] each
         if len(states) and others:
-            lines = Lines(offsets, self.heads, longest, len(states))
+            lines = Lines(offsets, self.layers[0].heads, longest, len(states))  # type: ignore[arg-type]
             for gate, layer, given in zip(self._gates(), self.layers, others, strict=True):
                 s = layer(s + gate * (given - s), lines)
         return states[:, -1] + self.up(s)  # type: ignore[no-any-return]

@@ -25,7 +25,3 @@ class Last(nn.Module):
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, 1, hidden]`` → ``[…, hidden]``."""
         return states[..., -1, :]
-
-    def layer_weights(self, states: Tensor) -> Tensor | None:
-        """None: one layer carries all the weight."""
-        return None

@@ -35,7 +35,3 @@ class Layer(nn.Module):
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, 1, hidden]`` → ``[…, hidden]``."""
         return states[..., 0, :]
-
-    def layer_weights(self, states: Tensor) -> Tensor | None:
-        """None: one layer carries all the weight."""
-        return None

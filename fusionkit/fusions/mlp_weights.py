@@ -30,10 +30,6 @@ class MlpWeights(nn.Module):
         self.outer = nn.Parameter(torch.zeros(hidden // 2))
         self.bias = None if softmax else nn.Parameter(torch.tensor(1 / layers))
 
-    @staticmethod
-    def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        return chosen or tuple(range(last + 1))
-
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, layers, hidden]`` → ``[…, hidden]``."""
         return torch.einsum("...l,...ld->...d", self._weights(states), states)

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from fusionkit.errors import UsageError
 from fusionkit.fusions.example_attention import Lines, attend
+from fusionkit.fusions.transformer_layer import start
 
-STD, MOST_LAYERS = 0.02, 64
+MOST_LAYERS = 64
 
 
 class AttentionLayer(nn.Module):
@@ -66,15 +67,3 @@ class AttentionOnTop(nn.Module):
         for layer in self.layers if lines is not None else ():
             x = layer(x, lines)
         return self.up(x)  # type: ignore[no-any-return]
-
-    def layer_weights(self, states: Tensor) -> Tensor | None:
-        """None: one layer carries all the weight."""
-        return None
-
-
-def start(module: nn.Module) -> None:
-    """Initialise linear maps from N(0, 0.02) and their biases with 0."""
-    for each in module.modules():
-        if isinstance(each, nn.Linear):
-            nn.init.normal_(each.weight, std=STD)
-            nn.init.zeros_(each.bias)

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionkit.errors import UsageError
-from fusionkit.fusions.projected_attention import MOST_LAYERS, start
+from fusionkit.fusions.projected_attention import MOST_LAYERS
+from fusionkit.fusions.transformer_layer import start
 
 
 class FeedForwardLayer(nn.Module):
@@ -55,7 +56,3 @@ class FeedForwardOnTop(nn.Module):
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, 1, hidden]`` → ``[…, hidden]``."""
         return self.up(self.layers(self.down(states[..., -1, :])))  # type: ignore[no-any-return]
-
-    def layer_weights(self, states: Tensor) -> Tensor | None:
-        """None: one layer carries all the weight."""
-        return None

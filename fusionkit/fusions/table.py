@@ -12,27 +12,28 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.names import EVERY_LAYER
-from fusionkit.options.spelling import accepted, named, options_of, outline, parse, spell, usage
+from fusionkit.options.spelling import accepted, options_of, outline, parse, spell
 from fusionkit.registry import Registry
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Layers = tuple[int, ...]
-NEEDED = ("reads", "forward", "layer_weights")
 
 
 class Fusion(Protocol):
     """The protocol of a fusion: a module that removes the layer axis.
 
     Built as ``Fusion(layers, hidden, **options)`` for the number of layers it will read; ``width`` is the width of
-    its output. ``Fusion.reads(last, chosen, **options)`` names the encoder's layers it reads, of 0 … ``last`` or of
-    those chosen. A fusion that reads other rows of the example has ``whole_examples = True``. It may take ``longest``
-    after the offsets, an upper bound of an example's rows, or None; then a GPU records its steps as CUDA graphs. Such a
-    fusion must not synchronise with the host, and rows may follow after the last offset, whose output is not read. A
-    fusion that is an affine map of each row's states, the same for all rows, has ``is_affine = True``, or a static
-    function ``is_affine`` of its options; if its output is averaged over rows, it is applied to the mean instead. A
-    fusion that scores its layers before a softmax has a ``temperature``, by which it divides the scores.
+    its output. All else is optional. ``Fusion.reads(last, chosen, **options)`` names the encoder's layers it reads, of
+    0 … ``last`` or of those chosen; without it, :func:`all_layers`. ``layer_weights(states)`` gives the weight of each
+    layer, ``[…, layers]``, or None. A fusion that reads other rows of the example has ``whole_examples = True``. It may
+    take ``longest`` after the offsets, an upper bound of an example's rows, or None; then a GPU records its steps as
+    CUDA graphs. Such a fusion must not synchronise with the host, and rows may follow after the last offset, whose
+    output is not read. A fusion that is an affine map of each row's states, the same for all rows, has
+    ``is_affine = True``, or a static function ``is_affine`` of its options; if its output is averaged over rows, it is
+    applied to the mean instead. A fusion that scores its layers before a softmax has a ``temperature``, by which it
+    divides the scores.
     """
 
     width: int
@@ -42,10 +43,6 @@ class Fusion(Protocol):
 
         Without ``whole_examples`` the offsets may be left out, and ``rows`` may be any leading shape.
         """
-        ...
-
-    def layer_weights(self, states: Tensor) -> Tensor | None:
-        """The weight of each layer, ``[…, layers]``; None if the fusion has no such weights."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
@@ -72,21 +69,12 @@ REGISTRY = Registry("fusion", "fusionkit.fusions", FUSIONS)
 
 
 @cache
-def fusion_usages() -> dict[str, str]:
-    """Every name with the options it takes; for names of installed packages these are not listed."""
-    return {
-        name: usage(name, outline(FUSIONS[name])) if name in FUSIONS else f"{name}[:…]" for name in REGISTRY.names()
-    }
-
-
-@cache
 def fusion_signature(name: str) -> type[Any]:
     """A class with a fusion's signatures; fusionkit's own are not imported for it. Errors as :func:`fusion_class`."""
     if name in FUSIONS:
         return outline(FUSIONS[name])
-    if name not in (known := REGISTRY.names()) and ":" not in name:
-        named_so = [named(each, outline(FUSIONS[each])) if each in FUSIONS else each for each in known]
-        raise unknown_name("fusion", name, named_so)
+    if name not in REGISTRY.names() and ":" not in name:
+        raise unknown_name("fusion", name, [usage.partition("[")[0] for usage in REGISTRY.usages.values()])
     return fusion_class(name)
 
 
@@ -101,7 +89,7 @@ def fusion_class(name: str) -> type[Any]:
     if REGISTRY.is_own(name) and (fault := _fault(found)) is not None:
         raise UsageError(
             f"{name!r} is no fusion: {fault}",
-            expected=f"a torch.nn.Module, built as (layers, hidden, *, options), with {', '.join(NEEDED)} and a width",
+            expected="a torch.nn.Module, built as (layers, hidden, *, options), with forward and a width",
             received=f"{found!r}",
             remedy="see docs/your-own.md; fusionkit.testing.check_fusion tries all that a fusion must keep",
         )
@@ -114,8 +102,8 @@ def _fault(found: Any) -> str | None:
 
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         return "it is no torch.nn.Module"
-    if absent := [name for name in NEEDED if not callable(getattr(found, name, None))]:
-        return f"it has no {', '.join(absent)}"
+    if found.forward is nn.Module.forward:
+        return "it has no forward"
     try:
         options = options_of(found)
     except (TypeError, ValueError, NameError) as error:
@@ -160,7 +148,7 @@ def fusion_layers(name: str, stored: Layers, encoder_layers: int, chosen: Layers
         UsageError: an unknown name, or none of its layers is stored or chosen (``last`` and ``layer:k`` have one).
     """
     kind, options = _parsed(name)
-    reads = fusion_class(kind).reads
+    reads = getattr(fusion_class(kind), "reads", all_layers)
     wanted: Layers = reads(encoder_layers - 1, chosen, **accepted(reads, options))
     offered = stored if chosen is None else chosen
     found = tuple(layer for layer in wanted if layer in offered)
@@ -173,6 +161,11 @@ def fusion_layers(name: str, stored: Layers, encoder_layers: int, chosen: Layers
             remedy=f"{remedy}, or choose another fusion",
         )
     return found
+
+
+def all_layers(last: int, chosen: Layers | None = None) -> Layers:
+    """What a fusion without ``reads`` of its own reads."""
+    return chosen or tuple(range(last + 1))
 
 
 def sees_examples(name: str) -> bool:
@@ -205,3 +198,12 @@ def build_fusion(name: str, layers: int, hidden: int) -> Fusion:
     fusion = fusion_class(kind)
     made: Fusion = fusion(layers, hidden, **accepted(fusion, options))
     return made
+
+
+def fusion_parameters(name: str, layers: int, hidden: int) -> int:
+    """The number of weights that :func:`build_fusion` would make, counted without memory behind them."""
+    import torch  # names and options are read without it
+
+    with torch.device("meta"):
+        made = build_fusion(name, layers, hidden)
+    return sum(weights.numel() for weights in made.parameters())

@@ -15,26 +15,24 @@ from torch.nn import functional
 
 from fusionkit.fusions.example_attention import Lines, attend
 
+STD = 0.02
+
 
 class TransformerLayer(nn.Module):
     """One layer. Parameters: 12 width² + 13 width.
 
     Args:
         width: of the rows. head: the width of a head; if it does not divide ``width``, the next larger one that does.
-        dropout: the dropout rate. std: of the fresh weights; None for PyTorch's own start.
+        dropout: the dropout rate.
     """
 
-    def __init__(self, width: int, *, head: int, dropout: float = 0.0, std: float | None = None) -> None:
+    def __init__(self, width: int, *, head: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.heads = heads_of(width, head)
+        self.heads = next(h for h in range(max(width // head, 1), 0, -1) if width % h == 0)
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.attention_norm, self.norm = (nn.LayerNorm(width, eps=1e-12) for _ in range(2))
         self.dropout = nn.Dropout(dropout)
-        if std is not None:
-            for linear in (self.query, self.key, self.value, self.out, self.up, self.down):
-                nn.init.normal_(linear.weight, std=std)
-                nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, lines: Lines) -> Tensor:
         """The next states of the rows, ``[rows, width]`` → ``[rows, width]``, laid out as ``lines`` say."""
@@ -43,6 +41,10 @@ class TransformerLayer(nn.Module):
         return self.norm(a + self.dropout(self.down(functional.gelu(self.up(a)))))  # type: ignore[no-any-return]
 
 
-def heads_of(width: int, head: int) -> int:
-    """The number of heads of width ``head``; if that does not divide ``width``, of the next larger one that does."""
-    return next(h for h in range(max(width // head, 1), 0, -1) if width % h == 0)
+def start(module: nn.Module) -> nn.Module:
+    """The module with its linear maps initialised from N(0, 0.02), and their biases with 0."""
+    for each in module.modules():
+        if isinstance(each, nn.Linear):
+            nn.init.normal_(each.weight, std=STD)
+            nn.init.zeros_(each.bias)
+    return module

@@ -33,7 +33,7 @@ class LmScore(nn.Module):
         return lm_scores(states, weights, self.activation, self.layer_norm_eps)
 
 
-def lm_head(name: str, head: LmHead, dropout: float) -> Softmax:
+def build_lm_head(name: str, head: LmHead, dropout: float) -> Softmax:
     """One of :data:`fusionkit.heads.LM_HEADS`: the sub-token of each row, trained by cross-entropy."""
     return Softmax(nn.Sequential(nn.Dropout(dropout), LmScore(head, trained=name == "lm-head-trained")))
 

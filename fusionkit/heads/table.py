@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
-from fusionkit.errors import UsageError, unknown_name
+from fusionkit.errors import UsageError
 from fusionkit.registry import Registry
 
 if TYPE_CHECKING:
@@ -94,8 +94,6 @@ def head_entry(name: str) -> HeadEntry:
     """
     if name in HEADS:
         return HEADS[name]
-    if ":" not in name and name not in REGISTRY.names():
-        raise unknown_name("head", name, REGISTRY.names())
     kind, options = REGISTRY.split(name)
     if options is not None:
         raise UsageError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import hashlib
 import json
 import os
 import secrets
@@ -127,10 +128,42 @@ def parse_json(content: bytes, path: Place) -> dict[str, Any]:
         value = json.loads(content)
         json.dumps(value, ensure_ascii=False).encode()  # fails for what cannot be written again: lone surrogates
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is damaged", expected="a JSON object", received=str(error)) from error
+        raise damaged(path, "a JSON object", str(error)) from error
     if not isinstance(value, dict):
-        raise StoreError(f"{path} is damaged", expected="a JSON object", received=type(value).__name__)
+        raise damaged(path, "a JSON object", type(value).__name__)
     return value
+
+
+def damaged(path: Place, expected: str | None, received: str | None, remedy: str | None = None) -> StoreError:
+    """The error for a file that does not hold what was written."""
+    return StoreError(f"{path} is damaged", expected=expected, received=received, remedy=remedy)
+
+
+def checked_bytes(path: Place, sha256: str, what: str, remedy: str) -> bytes:
+    """The content of a file.
+
+    Args:
+        sha256: the recorded hash of the content. what: the name of the content, for errors.
+
+    Raises:
+        StoreError: the file is missing, or has another hash.
+    """
+    try:
+        with place_errors(path):
+            content = read_bytes(path)
+    except OSError as error:
+        raise damaged(path, what, error.strerror or str(error), remedy) from error
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise damaged(path, f"{what} with sha256 {sha256}", f"{len(content):,} bytes with sha256 {found}", remedy)
+    return content
+
+
+def sha256_of(file: Place) -> str:
+    """The SHA-256 of a file's bytes; a local file is not read into memory as a whole."""
+    if not isinstance(file, Path):
+        return hashlib.sha256(read_bytes(file)).hexdigest()
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def sync_folder(folder: Path) -> None:
@@ -150,14 +183,12 @@ def sync_tree(folder: Path) -> None:
 
 @contextlib.contextmanager
 def disk_errors(
-    path: Place, remedy: str = "free some space and run the same command again: finished work is kept"
+    path: Path, remedy: str = "free some space and run the same command again: finished work is kept"
 ) -> Iterator[None]:
     """Turn the operating system's refusal to write into one clear error; ``remedy`` is for a full disk."""
     try:
         yield
     except OSError as error:
-        if not isinstance(path, Path):
-            raise
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             free = shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
             raise FusionkitError(

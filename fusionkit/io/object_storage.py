@@ -22,7 +22,7 @@ from typing import Any
 import fsspec
 from upath import UPath
 
-from fusionkit.errors import StoreError, UsageError
+from fusionkit.errors import StoreError, UsageError, first_line
 
 TIMEOUT, TRIES = "FUSIONKIT_STORAGE_TIMEOUT", "FUSIONKIT_STORAGE_TRIES"
 SECONDS, ATTEMPTS = 20.0, 5
@@ -212,7 +212,7 @@ def _unanswered(
     tried = f"{tries} {'try' if tries == 1 else 'tries'} in {seconds:.1f} s"
     return UnansweredError(
         f"cannot use {address}: {DOING[operation]} failed after {tried}",
-        received=f"{type(error).__name__}: {str(error) or 'no answer'}".splitlines()[0],
+        received=first_line(error, kind=True),
         remedy=f"{CREDENTIALS}; then run the same command again: finished work is kept; where the server is slow, "
         f"raise {TIMEOUT} (seconds that it may keep silent, {bounds.seconds:g} now) or {TRIES} ({bounds.tries} now)",
     )

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import fsspec
 from upath import UPath
 
-from fusionkit.errors import FusionkitError, StoreError, UsageError
+from fusionkit.errors import FusionkitError, StoreError, UsageError, first_line
 from fusionkit.io.object_storage import CREDENTIALS, Request, UnansweredError, ask, ask_all, options_of
 
 Place = Path | UPath
@@ -29,16 +29,21 @@ EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "obstore", "ab
 
 
 def place_of(address: str | Place) -> Place:
-    """The place that a path or address names.
+    """The place that a path or address names; ``~`` at the beginning of a text is the home folder.
 
-    UsageError for a scheme that fsspec does not know or whose package is not installed, an address without a name, a
-    name that fsspec would read as a pattern, or limits that are not numbers.
+    UsageError for the home of an unknown user, a scheme that fsspec does not know or whose package is not installed, an
+    address without a name, a name that fsspec would read as a pattern, or limits that are not numbers.
     """
     if isinstance(address, (Path, UPath)):
         return address
     scheme, sign, rest = address.partition("://")
     if not sign:
-        return Path(address)
+        try:
+            return Path(address).expanduser()
+        except RuntimeError as error:
+            raise UsageError(
+                f"no such home folder: {address}", received=first_line(error), remedy="write the whole path"
+            ) from error
     if scheme in ("file", "local"):
         return Path(rest)
     if not rest.strip("/"):
@@ -108,8 +113,7 @@ def refusal(place: Place, error: Exception) -> StoreError | None:
     ours = isinstance(error, OSError) or type(error).__module__.split(".")[0] in BACKENDS
     if isinstance(place, Path) or not ours:
         return None
-    said = f"{type(error).__name__}: {error}".splitlines()[0]
-    return StoreError(f"cannot use {place}", received=said, remedy=CREDENTIALS)
+    return StoreError(f"cannot use {place}", received=first_line(error, kind=True), remedy=CREDENTIALS)
 
 
 def is_file(place: Place) -> bool:

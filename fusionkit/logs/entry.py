@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.plural import counted
-from fusionkit.runs.folder import RECORD, timed_curve
+from fusionkit.runs.folder import RECORD
+from fusionkit.runs.record import timed_curve
 
 TOLD = ("data", "evaluated", "encoder", "rows")
 COUNTS = ("fusion_parameters", "head_parameters", "trained_parameters", "seconds", "seconds_alone", "best_epoch")

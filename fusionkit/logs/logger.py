@@ -3,7 +3,8 @@
 RUNS/logs/{kind}/   what a logger keeps on this disk
 RUNS/logs/.{kind}   locked while a process logs a run, so that two processes do not log it twice
 
-The log itself is asked whether a run is in it. So a run that was lost there, or logged in part, is logged again.
+TensorBoard and MLflow are asked whether a run is in the log. So a run that was lost there, or logged in part, is logged
+again. W&B is not asked: a file per run in its folder shows that the run is logged.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from fusionkit.errors import StoppedError, UsageError
+from fusionkit.errors import StoppedError, UsageError, first_line
 from fusionkit.io.locks import try_lock
 from fusionkit.logs.entry import Entry, entry_of
 from fusionkit.plural import counted
-from fusionkit.runs.folder import LOGS, digest_of_record
+from fusionkit.runs.folder import LOGS
+from fusionkit.runs.record import digest_of_record
 
 LOOK_SECONDS = 0.05  # between two tries of a lock, which another process holds while it logs one run
 
@@ -75,9 +77,8 @@ class Logs:
                 raise
             except Exception as error:  # whatever a client, its server or the disk may raise: the run itself is kept
                 self._kinds.remove(kind)
-                told = str(error).strip().partition("\n")[0] or type(error).__name__
                 self._say(
-                    f"{kind} has stopped logging: {told}; no run is lost: "
+                    f"{kind} has stopped logging: {first_line(error)}; no run is lost: "
                     f"the same command with --log-to {kind} logs what is missing"
                 )
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import nn
 
-from fusionkit.errors import UsageError
+from fusionkit.errors import UsageError, first_line
 
 CPU = torch.device("cpu")
 MOST_STREAMS = 8  # CUDA streams; lanes beyond that number share them
@@ -26,7 +26,7 @@ def device_of(asked: str) -> torch.device:
         raise UsageError(
             f"device {asked!r} cannot be used",
             expected="auto, cpu, cuda or cuda:N",
-            received=str(error).splitlines()[0],
+            received=first_line(error),
         ) from error
 
 

@@ -1,9 +1,8 @@
 """The memory of this process: how much it holds, and what happens to memory that it frees.
 
-Only its own pages count, not those of mapped files. During training and encoding, freed memory is kept: by default the
-C library returns large pieces at once, and the kernel must zero the pages of the next step or batch. In training that
-can cost more than the matrix products of a step; an encode would have five times the page faults. An encode also
-returns free memory every few parts.
+During training and encoding, freed memory is kept: by default the C library returns large pieces at once, and the
+kernel must zero the pages of the next step or batch. In training that can cost more than the matrix products of a step;
+an encode would have five times the page faults. An encode also returns free memory every few parts.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ from typing import Any
 
 import torch
 
+from fusionkit.errors import first_line
+
 STATUS, REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 FORGET_PEAK = "5"  # written to clear_refs, resets the peak, by the kernel's documentation
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
@@ -26,7 +27,9 @@ KEPT_BYTES, LARGEST_BYTES = 256 << 20, 32 << 20  # of free memory at the heap's 
 
 
 def resident() -> int:
-    """Bytes that this process holds; if the system does not report it, the most that it ever held."""
+    """Bytes that this process holds, without the pages of mapped files; if the system does not report it, the most that
+    it ever held, with them.
+    """
     return _status("RssAnon")
 
 
@@ -40,7 +43,8 @@ def _status(name: str) -> int:
 
 
 class PeakMemory:
-    """The peak of bytes held since its creation: by this process, or on its GPU by tensors.
+    """The peak of bytes held since its creation: by this process, pages of mapped files included, or on its GPU by
+    tensors.
 
     If the system does not let a process reset its peak, this is the peak since the process began.
     """
@@ -87,10 +91,8 @@ def _glibc(name: str) -> Any:
 
 def out_of_memory(error: Exception) -> str | None:
     """The message of an error that reports exhausted memory; None for any other error."""
-    said = str(error).strip().splitlines()
-    first = said[0] if said else "no more was said"
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return f"out of memory: {first}"
     # PyTorch's CPU allocator, and libraries that allocate GPU memory themselves, raise a plain RuntimeError.
     short = isinstance(error, RuntimeError) and any(name in str(error) for name in SHORT)
-    return f"out of memory: {first}" if short else None
+    if short or isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return f"out of memory: {first_line(error)}"
+    return None

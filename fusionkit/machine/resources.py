@@ -19,12 +19,21 @@ def cores() -> int:
 
 def spare_memory() -> int | None:
     """Bytes of memory that this machine or container has left; None if the system does not report it."""
-    lines = [line.split() for line in _text(Path("/proc/meminfo")).splitlines()]
-    left = [int(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"]
+    facts = _facts(Path("/proc/meminfo"))
+    left = [facts["MemAvailable:"] * 1024] if "MemAvailable:" in facts else []
     limit, used = _words(CGROUP / "memory.max"), _words(CGROUP / "memory.current")
     if limit and used and limit != ["max"]:
-        left.append(max(int(limit[0]) - int(used[0]), 0))
+        facts = _facts(CGROUP / "memory.stat")
+        # The kernel frees these pages before it kills. "file" would count shared memory too, which it cannot free.
+        cached = facts.get("active_file", 0) + facts.get("inactive_file", 0)
+        left.append(max(int(limit[0]) - int(used[0]) + cached, 0))
     return min(left, default=None)
+
+
+def _facts(path: Path) -> dict[str, int]:
+    """The numbers of a file with one name and number per line."""
+    lines = [line.split() for line in _text(path).splitlines()]
+    return {words[0]: int(words[1]) for words in lines}
 
 
 def _text(path: Path) -> str:

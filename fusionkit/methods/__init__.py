@@ -6,7 +6,7 @@
     attached.train()                                  # before each step: dropout from attached.lowest_layer up
     states = encoder.model(input_ids=…, attention_mask=…, token_type_ids=…, output_hidden_states=True).hidden_states
     loss = task_loss(states) + (attached.penalty() if attached.penalty else 0)
-    attached.trainable                                # name → Parameter: exactly these have requires_grad
+    attached.trainable                                # name → Parameter: no others have requires_grad
     attached.rates                                    # name → rate, for those that do not take the run's rate
     attached.begin_step(done, steps)                  # where it is not None: phases; call it before each step
     kept = attached.delta()                           # name → CPU tensor: all that was trained, for safetensors
@@ -22,8 +22,9 @@ be trained outside of it. Parts of a method are drawn from torch's global genera
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from fusionkit.lazy import lazily
 from fusionkit.methods.table import (
     METHODS,
     REGISTRY,
@@ -31,14 +32,12 @@ from fusionkit.methods.table import (
     MethodEntry,
     MethodSpec,
     method_class,
-    method_entry,
     method_named,
-    method_usages,
     parse_method,
 )
 
 if TYPE_CHECKING:
-    from fusionkit.methods.attached import Attached
+    from fusionkit.methods.attach import apply
 
 __all__ = [
     "METHODS",
@@ -48,22 +47,8 @@ __all__ = [
     "MethodSpec",
     "apply",
     "method_class",
-    "method_entry",
     "method_named",
-    "method_usages",
     "parse_method",
 ]
 
-
-def apply(model: Any, spec: MethodSpec) -> Attached:
-    """Put a method in effect in a model, in place.
-
-    Args:
-        model: a ``transformers.PreTrainedModel`` without a method; its weights may lie on the meta device.
-
-    Raises:
-        UsageError: this encoder cannot take the method.
-    """
-    from fusionkit.methods.attach import attach
-
-    return attach(model, spec)
+__getattr__ = lazily(__name__, {"fusionkit.methods.attach": ("apply",)})  # it loads torch

@@ -10,8 +10,15 @@ from fusionkit.methods.structure import structure_of
 from fusionkit.methods.table import MethodSpec
 
 
-def attach(model: Any, spec: MethodSpec) -> Attached:
-    """Put a method in effect in a model; see :func:`fusionkit.methods.apply`."""
+def apply(model: Any, spec: MethodSpec) -> Attached:
+    """Put a method in effect in a model, in place.
+
+    Args:
+        model: a ``transformers.PreTrainedModel`` without a method; its weights may lie on the meta device.
+
+    Raises:
+        UsageError: this encoder cannot take the method.
+    """
     if hasattr(model, PARTS):
         raise UsageError(
             f"{type(model).__name__} has a method already",

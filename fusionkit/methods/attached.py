@@ -36,7 +36,8 @@ class Attached:
 
     Attributes:
         model: the model, changed in place. Its own ``forward`` has the method in effect.
-        trainable: the parameters that train, by their names in the model. Exactly these have ``requires_grad``.
+        trainable: the parameters that train, by their names in the model. No others have ``requires_grad``; a method
+            that has phases takes it from those that train no more.
         lowest_layer: the lowest layer that trains or that something new is added to: 0 for the embeddings, L + 1 for
             nothing. Layers below it run in evaluation mode and need no gradients.
         positions_added: how many vectors are put in front of each sequence inside the model, and cut off its output;

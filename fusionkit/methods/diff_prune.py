@@ -84,10 +84,10 @@ class DiffPrune:
     def __init__(
         self, *, target: float = 0.005, fix: float = 0.5, penalty: float = 1.25e-7, gates: float = 0.1
     ) -> None:
-        if not (0 < target <= 1 and 0 <= fix <= 1 and 0 <= penalty < math.inf and 0 <= gates < math.inf):
+        if not (0 < target <= 1 and 0 < fix <= 1 and 0 <= penalty < math.inf and 0 <= gates < math.inf):
             raise UsageError(
                 "there is no such diff pruning",
-                expected="target above 0, up to 1; fix from 0, up to 1; penalty and gates from 0",
+                expected="target and fix above 0, up to 1; penalty and gates from 0",
                 received=f"target={target}, fix={fix}, penalty={penalty}, gates={gates}",
                 remedy="choose values in that range",
             )
@@ -143,8 +143,10 @@ class _Pruned:
         return self.method.penalty * (expected - self.method.target * self.count).clamp(min=0)
 
     def begin_step(self, done: int, steps: int) -> bool:
-        """Fix the mask once the share ``fix`` of the steps is done; True where it is fixed now."""
+        """Fix the mask once the share ``fix`` of the steps is done and a weight differs; True where it is fixed now."""
         if self.fixed or done < self.method.fix * steps:
+            return False
+        if not any(each.size().any() for each in self.made.values()):  # the first step of a warm-up changes nothing
             return False
         self.cut()
         with torch.no_grad():

@@ -6,6 +6,7 @@ The linear maps of attention have other names in each architecture; the tables b
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -73,12 +74,6 @@ def attach_peft(model: Any, structure: Structure, lowest: int, config: str, **se
     peft.inject_adapter_in_model(made, model)
     mine = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
-    def fold() -> None:
-        _replace(model, merged=True)
-
-    def undo() -> None:
-        _replace(model, merged=False)
-
     # The structure was made before peft's modules; it has the maps that they wrap.
     tuned = {each: structure.layer_of(each.get_base_layer()) for each in model.modules() if _is_tuned(each)}
 
@@ -87,6 +82,7 @@ def attach_peft(model: Any, structure: Structure, lowest: int, config: str, **se
             module._disable_adapters = layer in layers  # peft's own switch would let weights train again
 
     found = tuple(sorted(set(tuned.values())))
+    fold, undo = (partial(_replace, model, merged=merged) for merged in (True, False))
     return Attached(model, structure, trains(model, mine), lowest, fold=fold, undo=undo, part_layers=found, skip=skip)
 
 
@@ -102,10 +98,8 @@ def _is_leaf(module: nn.Module) -> bool:
 
 def _replace(model: Any, merged: bool) -> None:
     """Put the encoder's own linear maps back, with what was learned merged into them, or as they were."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
     for name, module in list(model.named_modules()):
-        if isinstance(module, BaseTunerLayer):
+        if _is_tuned(module):
             if merged:
                 module.merge()
             owner, _, last = name.rpartition(".")

@@ -58,8 +58,8 @@ def _in_turn(attached: Attached, own: Sequence[str], tasks: Sequence[str]) -> At
 
 def own_names(trainable: Mapping[str, object], method: MethodSpec) -> list[str]:
     """The names of the weights that each task has for itself."""
-    alone = method.entry.shared == "encoder"
-    return [name for name in trainable if not alone or name.split(".")[0] == PARTS]
+    parts_only = method.entry.shared == "encoder"
+    return [name for name in trainable if not parts_only or name.split(".")[0] == PARTS]
 
 
 def of_task(delta: Mapping[str, Value], task: str) -> dict[str, Value]:

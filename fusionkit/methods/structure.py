@@ -56,11 +56,6 @@ class Structure:
     order: tuple[nn.Module, ...]
     used: tuple[str, ...]
 
-    @property
-    def one_layer(self) -> bool:
-        """True where all L layers are one module."""
-        return len(self.layers) < self.depth
-
     @cached_property
     def _layer_of(self) -> dict[nn.Module, int]:
         """The layer of each module: 0 before the first layer, L + 1 behind the last."""
@@ -127,7 +122,7 @@ class Structure:
 
     def refuse_one_layer(self, method: str) -> None:
         """Raise UsageError for a method that treats layers differently, where all layers are one module."""
-        if self.one_layer:
+        if len(self.layers) < self.depth:  # one module runs L times
             raise UsageError(
                 f"{method} cannot be used with {type(self.model).__name__}",
                 expected="an encoder whose layers have weights of their own",
@@ -196,19 +191,27 @@ def run_trace(model: Any) -> tuple[tuple[Tensor, ...], set[Any]]:
 
 
 @contextmanager
-def _gradients(model: Any) -> Iterator[None]:
-    """Evaluation mode with gradients for every parameter; both are restored afterwards."""
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; every module's mode is restored afterwards."""
     modes = {module: module.training for module in model.modules()}
-    wanted = {parameter: parameter.requires_grad for parameter in model.parameters()}
     model.eval()
-    for parameter in wanted:
-        parameter.requires_grad_(True)
     try:
-        with torch.enable_grad():
-            yield
+        yield
     finally:
         for module, training in modes.items():
             module.training = training
+
+
+@contextmanager
+def _gradients(model: Any) -> Iterator[None]:
+    """Evaluation mode with gradients for every parameter; both are restored afterwards."""
+    wanted = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    for parameter in wanted:
+        parameter.requires_grad_(True)
+    try:
+        with evaluating(model), torch.enable_grad():
+            yield
+    finally:
         for parameter, gradient in wanted.items():
             parameter.requires_grad_(gradient)
 

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.options.spelling import named, outline, parse, spell, usage
+from fusionkit.options.spelling import named, outline, parse, spell
 from fusionkit.registry import Registry
 from fusionkit.specs import ENCODER, FROZEN
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fusionkit.methods.attached import Attached
     from fusionkit.methods.structure import Structure
 
-Shared = Literal["encoder", "method", "nothing"]
+Shared = Literal["encoder", "method", "nothing", "alone"]
 
 
 class Method(Protocol):
@@ -51,9 +51,9 @@ class MethodEntry:
         starts_as_encoder: the output is the encoder's own until the first step. merges: what it trains can be made part
             of the encoder's weights, so that plain transformers loads the result.
         shared: what several tasks may share: ``encoder``, the encoder that it trains; ``method``, the small parts that
-            it trains beside a frozen encoder; ``nothing``, where it trains nothing.
+            it trains beside a frozen encoder; ``nothing``, where it trains nothing; ``alone``, where it cannot train
+            several tasks in turn.
         own_weights: it trains weights that the encoder has, not only parts that it adds.
-        extra: the optional dependencies of fusionkit that it needs.
     """
 
     path: str
@@ -65,7 +65,6 @@ class MethodEntry:
     merges: bool = False
     shared: Shared = "method"
     own_weights: bool = False
-    extra: str | None = None
 
 
 METHODS = {
@@ -89,7 +88,7 @@ METHODS = {
     "top": MethodEntry(
         path="fusionkit.methods.top:Top",
         summary="Train the last m layers of the encoder.",
-        paper="Houlsby et al. (2019), section 3.4",
+        paper="Houlsby et al. (2019)",
         rates=(2e-5, 3e-5, 5e-5, 1e-4),
         merges=True,
         shared="encoder",
@@ -116,7 +115,6 @@ METHODS = {
         paper="Hu et al. (2022)",
         rates=(5e-4, 2e-4, 1e-3, 2e-3),
         merges=True,
-        extra="methods",
     ),
     "ia3": MethodEntry(
         path="fusionkit.methods.ia3:Ia3",
@@ -124,7 +122,6 @@ METHODS = {
         paper="Liu et al. (2022, t-few)",
         rates=(3e-3, 1e-3, 1e-2, 3e-2),
         merges=True,
-        extra="methods",
     ),
     "prompt": MethodEntry(
         path="fusionkit.methods.prompt:Prompt",
@@ -148,6 +145,7 @@ METHODS = {
         paper="Guo et al. (2021)",
         rates=(5e-5, 2e-5, 1e-4, 2e-4),
         merges=True,
+        shared="alone",
         own_weights=True,
     ),
     "pals": MethodEntry(
@@ -194,6 +192,12 @@ class MethodSpec:
     def trains_encoder(self) -> bool:
         """Whether it trains the encoder as a whole or its last layers, beside parts that it may add."""
         return self.entry.shared == ENCODER and self.options.get(ENCODER) != FROZEN
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The rates of a grid, the default first; with ``encoder=frozen`` those of adapters: only added parts train."""
+        added = self.entry.shared == ENCODER and not self.trains_encoder
+        return METHODS["houlsby"].rates if added else self.entry.rates
 
     def lowest_layer(self, depth: int) -> int:
         """The lowest layer that the method touches in an encoder of ``depth`` layers, as :class:`Attached` has it; 0
@@ -246,7 +250,7 @@ def method_class(name: str) -> type[Any]:
         UsageError: the name is unknown, its module cannot be imported, or the object there is no method.
     """
     if name not in REGISTRY.names() and ":" not in name:
-        raise unknown_name("method", name, [usage.partition("[")[0] for usage in method_usages().values()])
+        raise unknown_name("method", name, [usage.partition("[")[0] for usage in REGISTRY.usages.values()])
     found = REGISTRY.load(name).value
     if REGISTRY.is_own(name) and not (
         callable(getattr(found, "attach", None)) and isinstance(getattr(found, "entry", None), MethodEntry)
@@ -258,15 +262,6 @@ def method_class(name: str) -> type[Any]:
             remedy="see fusionkit.methods.table.Method",
         )
     return found  # type: ignore[no-any-return]
-
-
-@cache
-def method_usages() -> dict[str, str]:
-    """Every name with the options that may follow it; for installed packages only ``NAME[:…]``."""
-    return {
-        name: usage(name, outline(METHODS[name].path)) if name in METHODS else f"{name}[:…]"
-        for name in REGISTRY.names()
-    }
 
 
 def method_named(name: str) -> str:

@@ -3,58 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from fusionkit.names import FLOORS, TASKS
 from fusionkit.options.entry import NONE, SWEPT, WHOLE, OptionInfo, options_of
 from fusionkit.specs import AUTO, ENCODER, ORDERS, PARTS, EncodeSpec, RunSpec
 
 _RUN = options_of(RunSpec)
-# The options that a user gives instead of these fields of a run; all other fields are options themselves.
-_GIVEN: dict[str, tuple[OptionInfo, ...]] = {
-    "store": (),
-    "mix": (),
-    "evaluate_on": (),
-    "task": (
-        replace(
-            _RUN["task"],
-            help=f"{', '.join(TASKS)}; several times as NAME=TASK; multi: one per store. [default: by the columns]",
-            named=True,
-        ),
-    ),
-    "task_stores": (),
-    "task_batches": (),
-    "label": (
-        replace(
-            _RUN["label"],
-            help="Column with the labels; NAME=COLUMN with several tasks, INTENT,SLOTS for joint. [default: guessed]",
-            named=True,
-        ),
-    ),
-    "fusion": (
-        replace(
-            _RUN["fusion"],
-            help="A fusion, or your own as MODULE:CLASS; layer:* is each layer alone; several times. "
-            "[default: last, linear, concat, attention; for mlm concat-affine in place of concat]",
-            parameter="fusions",
-            lists=SWEPT,
-        ),
-    ),
-    "fusion_layers": (
-        replace(
-            _RUN["fusion_layers"],
-            help="Stored layers to fuse: all, 0,3,6 or -4:. [default: as in the fusion's paper]",
-            pattern=None,
-            lists=SWEPT,
-        ),
-    ),
-    "head": (
-        replace(
-            _RUN["head"],
-            help="A head, or your own as MODULE:CLASS; NAME=HEAD with several tasks, or classifier+crf. "
-            "[default: the task's]",
-            named=True,
-        ),
-    ),
+# Fields of a run that no option sets by itself.
+HIDDEN = {"store", "mix", "evaluate_on", "task_stores", "task_batches", "init_seed"}
+# The options that a user gives instead of these fields.
+INSTEAD: dict[str, tuple[OptionInfo, ...]] = {
     "draw_ids": (
         OptionInfo(
             name="draw_from",
@@ -81,23 +40,6 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
         ),
         OptionInfo(name="init_seeds", help="K seeds of weights and dropout.", kind=int, ge=1, lists=NONE),
     ),
-    "init_seed": (),
-    "validate_on": (replace(_RUN["validate_on"], kind=str, metavar="N|P%"),),
-    "order": (
-        replace(
-            _RUN["order"],
-            help=f"{_RUN['order'].help} auto: window above 8 GiB in float32.",
-            choices=(AUTO, *ORDERS),
-            default=AUTO,
-        ),
-    ),
-    "control": (
-        replace(
-            _RUN["control"],
-            help="Train each head also on control labels, a fixed random label per word type or text: results then "
-            "show selectivity.",
-        ),
-    ),
     "mdl": (
         OptionInfo(
             name="mdl",
@@ -106,43 +48,66 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
             default=False,
         ),
     ),
-    "method": (
-        replace(
-            _RUN["method"],
-            help="How the encoder is trained: frozen (not at all), a method, or your own as MODULE:CLASS; several "
-            "times.",
-        ),
-    ),
-    "encoder_lr": (
-        replace(
-            _RUN["encoder_lr"],
-            help="Learning rate of the weights that a method trains; grid: its own four rates. [default: the method's]",
-            kind=str,
-            metavar="X|grid",
-        ),
-    ),
-    "from_layer": (
-        replace(
-            _RUN["from_layer"],
-            help="Stored layer to start training from, below all that the method changes: the highest (auto), layer K, "
-            "or none (from the text).",
-            kind=str,
-            default=AUTO,
-            optional=False,
-            ge=None,
-            metavar="auto|none|K",
-        ),
-    ),
-    "freeze": (
-        replace(
-            _RUN["freeze"],
-            help="Part of the model that is not trained; encoder: methods like pals train only what they add.",
-            choices=(*PARTS, ENCODER),
-        ),
-    ),
-    "init_from": (
-        replace(_RUN["init_from"], help="Finished run to start from, or a folder of runs.", lists=WHOLE, place=True),
-    ),
+}
+# What an option has otherwise than its field. All other fields are options as they are.
+CHANGED: dict[str, dict[str, Any]] = {
+    "task": {
+        "help": f"{', '.join(TASKS)}; several times as NAME=TASK; multi: one per store. [default: by the columns]",
+        "named": True,
+    },
+    "label": {
+        "help": "Column with the labels; NAME=COLUMN with several tasks, INTENT,SLOTS for joint. [default: guessed]",
+        "named": True,
+    },
+    "fusion": {
+        "help": "A fusion, or your own as MODULE:CLASS; layer:* is each layer alone; several times. "
+        "[default: last, linear, concat, attention; for mlm concat-affine in place of concat]",
+        "parameter": "fusions",
+        "lists": SWEPT,
+    },
+    "fusion_layers": {
+        "help": "Stored layers to fuse: all, 0,3,6 or -4:. [default: as in the fusion's paper]",
+        "pattern": None,
+        "lists": SWEPT,
+    },
+    "head": {
+        "help": "A head, or your own as MODULE:CLASS; NAME=HEAD with several tasks, or classifier+crf. "
+        "[default: the task's]",
+        "named": True,
+    },
+    "validate_on": {"kind": str, "metavar": "N|P%"},
+    "order": {
+        "help": f"{_RUN['order'].help} auto: window above 8 GiB in float32.",
+        "choices": (AUTO, *ORDERS),
+        "default": AUTO,
+    },
+    "control": {
+        "help": "Train each head also on control labels, a fixed random label per word type or text: results then "
+        "show selectivity.",
+    },
+    "method": {
+        "help": "How the encoder is trained: frozen (not at all), a method, or your own as MODULE:CLASS; several "
+        "times.",
+    },
+    "encoder_lr": {
+        "help": "Learning rate of the weights that a method trains; grid: its own four rates. [default: the method's]",
+        "kind": str,
+        "metavar": "X|grid",
+    },
+    "from_layer": {
+        "help": "Stored layer to start training from, below all that the method changes: the highest (auto), layer K, "
+        "or none (from the text).",
+        "kind": str,
+        "default": AUTO,
+        "optional": False,
+        "ge": None,
+        "metavar": "auto|none|K",
+    },
+    "freeze": {
+        "help": "Part of the model that is not trained; encoder: methods like pals train only what they add.",
+        "choices": (*PARTS, ENCODER),
+    },
+    "init_from": {"help": "Finished run to start from, or a folder of runs.", "lists": WHOLE, "place": True},
 }
 
 
@@ -153,7 +118,12 @@ def by_flag(*options: OptionInfo) -> dict[str, OptionInfo]:
 
 # The options of a run, which each block of a sweep may have.
 FIT = by_flag(
-    *(given for name, entry in _RUN.items() for given in _GIVEN.get(name, (entry,))),
+    *(
+        given
+        for name, entry in _RUN.items()
+        if name not in HIDDEN
+        for given in INSTEAD.get(name, (replace(entry, **CHANGED[name]) if name in CHANGED else entry,))
+    ),
     OptionInfo(
         name="floor",
         help=f"{', '.join(FLOORS)} or none: baselines without an encoder, as further runs; any of them adds majority. "

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fusionkit.errors import UsageError, unknown_name
+import yaml
+
+from fusionkit.errors import UsageError, errors_at, unknown_name
 from fusionkit.options.entry import NONE, SWEPT, WANTED, WHOLE, OptionInfo, joined
-from fusionkit.options.yaml_texts import Keys
+from fusionkit.options.yaml_texts import MOST_CHARACTERS, Keys, Places, parse_texts
 
 Checks = Mapping[str, Callable[[Any], object]]
 NO_CHECKS: Checks = {}
@@ -25,7 +27,7 @@ class YamlNode:
 
     path: Path
     value: dict[str, Any]
-    places: dict[Keys, str]
+    places: Places
 
     def _place(self, keys: tuple[str, ...]) -> str:
         """The place of the innermost of these keys that has one; ``""`` if none has."""
@@ -46,23 +48,38 @@ class YamlNode:
     def wrong(self, keys: Sequence[str], what: str, **told: Any) -> UsageError:
         return UsageError(f"{self.where(*keys)}: {what}", **told)
 
-    def placed(self, keys: Sequence[str], error: UsageError) -> UsageError:
-        """The same error with the place in front."""
-        return self.wrong(
-            keys, error.what, expected=error.expected, received=error.received, remedy=error.remedy
-        )  # fmt: skip
-
-    def checked(self, keys: Sequence[str], read: Callable[[], Any]) -> Any:
-        """The result of ``read``; its errors are raised again with the place in front."""
-        try:
-            return read()
-        except UsageError as error:
-            raise self.placed(keys, error) from error
-
     def among(self, keys: Sequence[str], kind: str, name: str, known: Any) -> None:
         """Refuse a name that is not known; the error suggests the nearest one."""
         if name not in known:
-            raise self.placed(keys, unknown_name(kind, name, known))
+            raise unknown_name(kind, name, known).at(self.where(*keys))
+
+
+def read_yaml(path: Path, kind: str, expected: str, remedy: str) -> YamlNode:
+    """The content of a file.
+
+    Args:
+        kind: what the file should be. expected, remedy: for the error if the file is not YAML.
+
+    Raises:
+        UsageError: no such file, no block of keys, or as :func:`fusionkit.options.yaml_texts.parse_texts`.
+    """
+    places: Places = {}
+    try:
+        with path.open(encoding="utf-8") as file:
+            value = parse_texts(file.read(MOST_CHARACTERS + 1), path, (), places)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        told = error.strerror if isinstance(error, OSError) else None
+        raise UsageError(
+            f"{path} is no {kind} that can be read",
+            expected=expected,
+            received=told or " ".join(str(error).split()),
+            remedy="check the path" if isinstance(error, OSError) else remedy,
+        ) from error
+    if not isinstance(value, dict):
+        raise UsageError(
+            f"{path} holds no {kind}", expected=expected, received=shown(value), remedy="write one key a line"
+        )
+    return YamlNode(path, value, places)
 
 
 def read_options(
@@ -85,13 +102,15 @@ def read_options(
         if several and (entry.lists == NONE or (not value and entry.lists != WHOLE)):
             raise _wrong_kind(written, at, flag, "one value" if value else "a value, or a list of them", value)
         placed = [((*at, str(number)), text) for number, text in enumerate(value)] if several else [(at, value)]
-        values = [_value(written, place, text, entry, checks.get(flag)) for place, text in placed]
+        values = [_value(written, place, flag, text, entry, checks.get(flag)) for place, text in placed]
         whole = entry.lists in (SWEPT, WHOLE)
         read[entry.parameter] = tuple(values) if whole else values if len(values) > 1 else values[0]
     return read
 
 
-def _value(written: YamlNode, at: Keys, text: Any, entry: OptionInfo, check: Callable[[Any], object] | None) -> Any:
+def _value(
+    written: YamlNode, at: Keys, flag: str, text: Any, entry: OptionInfo, check: Callable[[Any], object] | None
+) -> Any:
     if entry.named and isinstance(text, dict) and all(isinstance(value, str) for value in text.values()):
         text = joined(text)
     try:
@@ -99,10 +118,11 @@ def _value(written: YamlNode, at: Keys, text: Any, entry: OptionInfo, check: Cal
             raise ValueError
         value = entry.read(text)
     except ValueError:
-        raise _wrong_kind(written, at, entry.flag, WANTED[entry.kind], text) from None
-    found = written.checked(at, lambda: entry.check(value))
-    if check is not None:
-        written.checked(at, lambda: check(value))
+        raise _wrong_kind(written, at, flag, WANTED[entry.kind], text) from None
+    with errors_at(written.where(*at)):
+        found = entry.check(value)
+        if check is not None:
+            check(value)
     return found
 
 

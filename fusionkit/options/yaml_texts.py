@@ -23,35 +23,12 @@ BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 MERGE = "<<"  # YAML's merge key
 
 
-def read_texts(path: Path, kind: str, expected: str, remedy: str) -> tuple[Any, Places]:
-    """The content of a file: blocks, lists and texts, ``""`` for an empty file; and the place of each of its values.
-
-    Args:
-        kind: what the file should be; ``expected`` and ``remedy`` are for the error if the file is not YAML.
-
-    Raises:
-        UsageError: no such file, not YAML, a key twice in one block, or more than a file may hold (:data:`DEEPEST`,
-            :data:`MOST`, :data:`MOST_CHARACTERS`; an alias counts as what it stands for).
-    """
-    places: Places = {}
-    try:
-        with path.open(encoding="utf-8") as file:
-            return parse_texts(file.read(MOST_CHARACTERS + 1), path, (), places), places
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        told = error.strerror if isinstance(error, OSError) else None
-        raise UsageError(
-            f"{path} is no {kind} that can be read",
-            expected=expected,
-            received=told or " ".join(str(error).split()),
-            remedy="check the path" if isinstance(error, OSError) else remedy,
-        ) from error
-
-
 def parse_texts(content: str, path: Path, keys: Keys, places: Places) -> Any:
     """The content of YAML at ``keys`` of a file; the places of its values are added to ``places``.
 
     Raises:
-        yaml.YAMLError: it is not YAML. UsageError: as in :func:`read_texts`.
+        yaml.YAMLError: it is not YAML. UsageError: a key twice in one block, or more than a file may hold
+            (:data:`DEEPEST`, :data:`MOST`, :data:`MOST_CHARACTERS`; an alias counts as what it stands for).
     """
     if len(content) > MOST_CHARACTERS:
         raise _too_much(path, "characters", MOST_CHARACTERS, "write a shorter one")

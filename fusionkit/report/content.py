@@ -9,15 +9,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fusionkit.names import ROLES
 from fusionkit.plural import counted
 from fusionkit.report.display_names import of_own_stores
-from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.predictions import all_predictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.render import RenderedFigure
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.tables import compared, groups_table, matrix_tables, runs_table
 from fusionkit.report.theme import config
-from fusionkit.runs.task_rows import MEAN
+from fusionkit.runs.record import MEAN
 from fusionkit.specs import FROZEN
 
 MOST_NAMES = 6  # names that a sentence lists
@@ -44,7 +45,6 @@ SECTIONS = (
 
 def content_of(
     study: ReportData,
-    predictions: AllPredictions,
     figures: Sequence[RenderedFigure],
     baseline: str | None,
     title: str | None,
@@ -52,6 +52,7 @@ def content_of(
 ) -> dict[str, Any]:
     """Everything that the page holds; errors as for :func:`fusionkit.report.tables.compared`."""
     table, notes = compared(study, baseline)
+    predictions = all_predictions(study)
     drawn = {one.name: one for one in figures}
     charts = [
         {
@@ -76,7 +77,7 @@ def content_of(
         "notes": notes,
         "sections": [section for section in charts if section["charts"]],
         "config": config("page"),
-        "inside": inside_of(predictions),
+        "inside": inside_of(predictions.runs),
         "left_out": predictions.left_out,
         "provenance": provenance_of(study, baseline, title, out),
     }
@@ -104,7 +105,7 @@ def lead_of(study: ReportData) -> str:
 
 def _kinds(study: ReportData) -> str:
     """``8 heads over frozen states``, ``4 runs that trained through the encoder``, or both."""
-    methods = [record["spec"].get("method", FROZEN) for record in study.records.values()]
+    methods = [record["spec"]["method"] for record in study.records.values()]
     frozen = methods.count(FROZEN)
     heads = f"{counted(frozen, 'head')} over frozen states"
     runs = f"{counted(len(methods) - frozen, 'run')} that trained through the encoder"
@@ -182,7 +183,7 @@ def _encode(record: dict[str, Any], store: Any) -> str:
     columns = encoding.get("columns") or {}
     words = ["fusionkit", "encode", str(record["data"]), "--encoder", str(record["encoder"])]
     words += ["--rows", str(record["rows"])] if record["rows"] != "masked-tokens" else ["--task", "mlm"]
-    for role in ("text", "pair", "tokens"):
+    for role in ROLES:
         words += [f"--{role}", columns[role]] if columns.get(role) else []
     words += ["--pair-as", "two" if record.get("sides") == 2 else "one"] if columns.get("pair") else []
     if store is not None:

@@ -7,12 +7,12 @@ that validation chose.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, zip_longest
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,6 @@ from fusionkit.dataset.stores import Stores, source_of
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.errors import FusionkitError
-from fusionkit.evaluation.counts import CLASS, kind_of
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.checkpoint import TrainedRun, open_run
 from fusionkit.fit.train.decisions import predict_parts
@@ -34,10 +33,10 @@ from fusionkit.ragged import IntArray
 from fusionkit.report.display_names import of_own_stores, own_metric
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.texts import Texts
-from fusionkit.runs.folder import layer_weights_of
+from fusionkit.runs.record import MEAN, layer_weights_of
 from fusionkit.runs.records_file import TAKEN_FROM
-from fusionkit.runs.task_rows import MEAN
 from fusionkit.specs import RunSpec
+from fusionkit.statistics.kept_answers import CLASS, kind_of
 from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of
 
@@ -78,61 +77,68 @@ class RunPredictions:
     has_row: list[NDArray[np.bool_]]
 
 
-@dataclass
-class AllPredictions:
-    """The predictions of a report's runs, computed on first use. Attributes: left_out: notes on what cannot be shown,
-    with the reason.
-    """
+class AllPredictions(NamedTuple):
+    """The predictions of a report's ``runs``; ``left_out``: notes on what cannot be shown, with the reason."""
 
-    study: ReportData
-    left_out: list[str] = field(default_factory=list)
+    runs: list[RunPredictions]
+    left_out: list[str]
 
-    @cached_property
-    def all(self) -> list[RunPredictions]:
-        """The predictions of each run, task by task, the methods in their order."""
-        gone: dict[str, set[str]] = {}  # runs that cannot be shown, by the reason
-        found: list[RunPredictions] = []
-        contexts: dict[Any, SweepContext] = {}
-        known: dict[str, dict[str, RunPredictions]] = {}  # for runs that have several rows
-        for row in self._wanted():
-            digest = row["digest"]
-            if file := self.study.records[digest].get(TAKEN_FROM):
-                gone.setdefault(f"no weights to predict by: records were taken from {file}", set()).add(digest)
-                continue
-            try:
-                if digest not in known:
-                    known[digest] = predictions_of(self.study, row, contexts)
-                if pd.isna(row["task_stores"]):
-                    found += known.pop(digest).values()
-                else:
-                    run = known[digest][row["task"]]
-                    found.append(replace(run, task=row["task_name"], scored={**row, "metric": own_metric(row)}))
-            except FusionkitError as error:
-                gone.setdefault(error.what, set()).add(digest)
-        self.left_out += [f"{what} ({counted(len(digests), 'run')})" for what, digests in gone.items()]
-        return found
 
-    def _wanted(self) -> list[dict[str, Any]]:
-        """The rows of the runs to show: the best by validation of each task and method."""
-        runs = self.study.whole
-        of_means = of_own_stores(runs) & (runs["task"] == MEAN)
-        runs = runs[(runs["task"] != "mlm") & ~of_means].sort_values("validation_score", ascending=False, kind="stable")
-        best: list[Any] = runs.drop_duplicates(["task_name", "method"]).to_dict(orient="records")
-        tasks = list(dict.fromkeys(self.study.whole["task_name"]))
+_known: WeakKeyDictionary[ReportData, AllPredictions] = WeakKeyDictionary()
 
-        def order(run: dict[str, Any]) -> tuple[int, bool, int]:
-            # Fusions with layer weights first: they have the most to show.
-            weights = layer_weights_of(self.study.records[run["digest"]]).values()
-            of_method = self.study.methods.index(run["method"])
-            return tasks.index(run["task_name"]), all(each is None for each in weights), of_method
 
-        found = sorted(best, key=order)
-        by_task = [list(listed) for _, listed in groupby(found, key=itemgetter("task_name"))]
-        turns = [run for turn in zip_longest(*by_task) for run in turn if run is not None]
-        if len(turns) > MOST:
-            self.left_out.append(f"the look inside has {MOST} runs of {len(turns)} tasks and methods")
-        kept = [(run["digest"], run["task_name"]) for run in turns[:MOST]]
-        return [run for run in found if (run["digest"], run["task_name"]) in kept]
+def all_predictions(study: ReportData) -> AllPredictions:
+    """The predictions of each run of a report, task by task, the methods in their order; made once a report."""
+    if study not in _known:
+        _known[study] = _predictions(study)
+    return _known[study]
+
+
+def _predictions(study: ReportData) -> AllPredictions:
+    wanted, left_out = _wanted(study)
+    gone: dict[str, set[str]] = {}  # runs that cannot be shown, by the reason
+    found: list[RunPredictions] = []
+    contexts: dict[Any, SweepContext] = {}
+    known: dict[str, dict[str, RunPredictions]] = {}  # for runs that have several rows
+    for row in wanted:
+        digest = row["digest"]
+        if file := study.records[digest].get(TAKEN_FROM):
+            gone.setdefault(f"no weights to predict by: records were taken from {file}", set()).add(digest)
+            continue
+        try:
+            if digest not in known:
+                known[digest] = predictions_of(study, row, contexts)
+            if pd.isna(row["task_stores"]):
+                found += known.pop(digest).values()
+            else:
+                run = known[digest][row["task"]]
+                found.append(replace(run, task=row["task_name"], scored={**row, "metric": own_metric(row)}))
+        except FusionkitError as error:
+            gone.setdefault(error.what, set()).add(digest)
+    left_out += [f"{what} ({counted(len(digests), 'run')})" for what, digests in gone.items()]
+    return AllPredictions(found, left_out)
+
+
+def _wanted(study: ReportData) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows of the runs to show, the best by validation of each task and method, and a note if there are too many."""
+    runs = study.whole
+    of_means = of_own_stores(runs) & (runs["task"] == MEAN)
+    runs = runs[(runs["task"] != "mlm") & ~of_means].sort_values("validation_score", ascending=False, kind="stable")
+    best: list[Any] = runs.drop_duplicates(["task_name", "method"]).to_dict(orient="records")
+    tasks = list(dict.fromkeys(study.whole["task_name"]))
+
+    def order(run: dict[str, Any]) -> tuple[int, bool, int]:
+        # Fusions with layer weights first: they have the most to show.
+        weights = layer_weights_of(study.records[run["digest"]]).values()
+        of_method = study.methods.index(run["method"])
+        return tasks.index(run["task_name"]), all(each is None for each in weights), of_method
+
+    found = sorted(best, key=order)
+    by_task = [list(listed) for _, listed in groupby(found, key=itemgetter("task_name"))]
+    turns = [run for turn in zip_longest(*by_task) for run in turn if run is not None]
+    many = [f"the look inside has {MOST} runs of {len(turns)} tasks and methods"] if len(turns) > MOST else []
+    kept = [(run["digest"], run["task_name"]) for run in turns[:MOST]]
+    return [run for run in found if (run["digest"], run["task_name"]) in kept], many
 
 
 def best_of_each(predictions: Iterable[RunPredictions]) -> list[RunPredictions]:

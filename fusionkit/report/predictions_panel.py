@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,17 @@ from fusionkit.evaluation.span_errors import KINDS, count_kinds, verdicts
 from fusionkit.metrics import metric_name, times_of
 from fusionkit.ragged import IntArray
 from fusionkit.report.figures.confusions import counted
-from fusionkit.report.predictions import AllPredictions, RunPredictions
+from fusionkit.report.predictions import RunPredictions
 
 ROWS = 50_000
 MOST_EXAMPLES = 400  # examples of one run: people do not look through longer lists
 
 
-def inside_of(predictions: AllPredictions, rows: int = ROWS) -> dict[str, Any]:
+def inside_of(runs: Sequence[RunPredictions], rows: int = ROWS) -> dict[str, Any]:
     """``sources``, the sentences with their gold labels; ``looks``, one entry per run with the index of its ``source``;
     and ``kinds``, the kinds of mistakes with spans.
     """
-    found = [(run, *_drawn(run)) for run in predictions.all]
+    found = [(run, *_drawn(run)) for run in runs]
     budget = _fair([int(sizes.max(initial=0)) for run, _, sizes in found if run.weights is not None], rows)
     sources: dict[str, dict[str, Any]] = {}
     told = []

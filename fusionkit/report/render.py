@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fusionkit.errors import UsageError, unknown_name
+from fusionkit.errors import NothingFinishedError, UsageError, unknown_name
 from fusionkit.io.files import write_durably
 from fusionkit.metrics import CORRELATIONS, metric_name
 from fusionkit.printable import spreadsheet_safe
 from fusionkit.report.altair import vl_convert
 from fusionkit.report.figures import FIGURES
-from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.theme import THEMES, config
 
@@ -41,19 +40,21 @@ class RenderedFigure:
     spec: dict[str, Any]
 
 
-def draw(study: ReportData, predictions: AllPredictions, names: Sequence[str] | None = None) -> list[RenderedFigure]:
+def draw(study: ReportData, names: Sequence[str] | None = None) -> list[RenderedFigure]:
     """Figures of a study; without ``names`` all figures that it has data for.
 
     Raises:
-        UsageError: an unknown name, or one that these runs have no data for.
+        UsageError: an unknown name, or one that these runs have no data for; no run has finished.
     """
     for name in names or ():
         if name not in FIGURES:
             raise unknown_name("figure", name, FIGURES)
+    if study.chosen.empty:
+        raise NothingFinishedError("no run has finished", remedy="`fusionkit status` says what failed and why")
     drawn = []
     for name in names or FIGURES:
         figure = FIGURES[name]
-        data = figure.data(study, predictions)
+        data = figure.data(study)
         if data is None or data.empty:
             if names is None:
                 continue

@@ -17,9 +17,10 @@ from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, nam
 from fusionkit.report.styles import Style, styles_of
 from fusionkit.runs.choice import Chosen, choose
 from fusionkit.runs.example_scores import ExampleScores
-from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests, is_floor
+from fusionkit.runs.folder import RunsFolder
 from fusionkit.runs.frames import answers_of
 from fusionkit.runs.note_texts import value_text
+from fusionkit.runs.record import digest_of_record, flat_tests, is_floor
 from fusionkit.runs.summary import AXES, OF_A_SEED, OF_FLOORS
 from fusionkit.specs import is_plain
 from fusionkit.store import Store, open_store
@@ -31,7 +32,7 @@ TRIED = tuple(name for name in AXES if name not in (*TASK_AXES, *METHOD_AXES, *O
 CELL = ["task_name", "shots_name", "method"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReportData:
     """Runs, read and named.
 

@@ -49,10 +49,7 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
     Raises:
         UsageError: no such method, or none of its runs has a partner.
     """
-    frame = study.chosen
-    if frame.empty:
-        raise UsageError("no run has finished", remedy="`fusionkit status` says what failed and why")
-    notes = list(study.choice_notes)
+    frame, notes = study.chosen, list(study.choice_notes)
     try:
         table = compare(frame, f"method={baseline or PLAIN}", CELL, answers=study.answers)
         over = table.attrs[OVER]

@@ -11,7 +11,6 @@ from fusionkit.errors import FusionkitError
 from fusionkit.ragged import IntArray
 from fusionkit.specs import PER_SEQUENCE
 from fusionkit.store import Store
-from fusionkit.store.layout import read_small
 
 WHOLE = "the whole text"
 
@@ -71,7 +70,7 @@ class Texts:
         # Imported here: the tokenizer's library takes seconds to import, and most reports show words.
         from fusionkit.encoder.loading import tokenizer_of
 
-        ids = read_small(self._store.path, self._split.name, "token_ids").tolist()
+        ids = self._split.token_ids.tolist()
         try:
             tokenizer = tokenizer_of(self._store.manifest["encoder"]["name"])
         except FusionkitError:

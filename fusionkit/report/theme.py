@@ -1,4 +1,4 @@
-"""Vega-Lite's configuration of the charts: in the light and the dark theme, and in the page."""
+"""Vega-Lite's configuration of the charts: in files, and in the page."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from typing import Any
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 # paper: background; ink: text; quiet: secondary text; grid: faint lines; cell: full cell of a heat map, which is light
-# or dark enough for text in ink.
+# enough for text in ink. These are the light theme of page.css.
 LIGHT = {"paper": "#ffffff", "ink": "#1b1f24", "quiet": "#57606a", "grid": "#e4e8ec", "cell": "#5b9be0"}
-DARK = {"paper": "#14181d", "ink": "#e6e9ed", "quiet": "#a3adb8", "grid": "#2e353d", "cell": "#2a68ad"}
 # In the page colours come from the style sheet, so that charts follow a change of theme, and print in the light theme,
 # without being drawn again.
 PAGE = {name: f"var(--{name})" for name in LIGHT}
-THEMES = {"light": LIGHT, "dark": DARK, "page": PAGE}
+THEMES = {"light": LIGHT, "page": PAGE}
 
 
 def config(theme: str) -> dict[str, Any]:
-    """The Vega-Lite configuration of ``light``, ``dark`` or ``page``."""
+    """The Vega-Lite configuration of ``light``, for files, or ``page``."""
     colours = THEMES[theme]
     text = {"labelColor": colours["quiet"], "titleColor": colours["quiet"]}
     return {

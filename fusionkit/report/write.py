@@ -22,7 +22,7 @@ from fusionkit.io.files import write_durably
 from fusionkit.plural import counted
 from fusionkit.report.altair import altair, vl_convert
 from fusionkit.report.content import content_of
-from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.predictions import all_predictions
 from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
 
@@ -70,13 +70,12 @@ def write_report(
     if out.is_dir():
         raise UsageError(f"{out} is a folder", expected="a file to write, report.html", remedy="name a file in it")
     study = read_report_data(runs, stores)
-    predictions = AllPredictions(study)
-    drawn = draw(study, predictions)
-    content = content_of(study, predictions, drawn, baseline, title, out)
+    drawn = draw(study)
+    content = content_of(study, drawn, baseline, title, out)
     page = fill_page(content).encode()
     write_durably(out, page)
     files = [] if figures is None else write_figures(drawn, figures)
-    left_out = [*predictions.left_out]
+    left_out = [*all_predictions(study).left_out]
     if study.probing:
         left_out.append(f"{counted(study.probing, 'run')} of --control and --mdl: `fusionkit results` sums them up")
     return ReportFacts(out, len(page), len(study.records), files, left_out)
@@ -93,7 +92,7 @@ def draw_figures(runs: Sequence[Path], folder: Path, names: Sequence[str] | None
     """
     altair(), vl_convert()
     study = read_report_data(runs)
-    return write_figures(draw(study, AllPredictions(study), names), folder)
+    return write_figures(draw(study, names), folder)
 
 
 def fill_page(content: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -62,10 +62,11 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
         tuned: the options that are chosen. by: the columns that make a group; None means all axes but the tuned ones.
 
     Returns:
-        the finished runs of one setting per group. Only the settings with the most finished seeds compete, and among
-        these only those without a failed or stopped run, if there are any. On equal scores the first setting wins. A
-        group without a finished run keeps its rows. For a run of several tasks over stores of their own the mean over
-        its tasks decides, and the rows of its tasks follow: one setting serves all tasks.
+        the finished runs of one setting per group; where no tuned option has two values within a group, all rows. Only
+        the settings with the most finished seeds compete, and among these only those without a failed or stopped run,
+        if there are any. On equal scores the first setting wins. A group without a finished run keeps its rows. For a
+        run of several tasks over stores of their own the mean over its tasks decides, and the rows of its tasks follow:
+        one setting serves all tasks.
     """
     keys = list(by or (name for name in AXES if name not in (*tuned, *OF_A_SEED)))
     whole, frame = frame, frame[~_following(frame)]
@@ -178,33 +179,14 @@ def _following(frame: pd.DataFrame) -> pd.Series[bool]:
     return ~means & frame["digest"].isin(frame.loc[means, "digest"])
 
 
-class _Setting(NamedTuple):
-    """A setting's part in the choice of a group.
-
-    Attributes:
-        finished: places of its finished runs in the group. seeds: the number of their seeds. complete: whether no run
-            of the setting failed or was stopped. mean: of the known validation scores; NaN if none is known.
-    """
-
-    finished: NDArray[np.int64]
-    seeds: int
-    complete: bool
-    mean: float
-
-    def beats(self, other: _Setting, metric: str) -> bool:
-        ours, theirs = (self.seeds, self.complete), (other.seeds, other.complete)
-        if ours != theirs:
-            return ours > theirs
-        return math.isnan(other.mean) or is_clearly_better(metric, self.mean, other.mean)
-
-
 def _best(group: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """The finished rows of the chosen setting; all rows of a group without a finished run."""
     # Settings are numbered in the order of their values, so that a tie does not depend on which run ended first.
     setting = group.groupby(list(columns), sort=True, dropna=False).ngroup().to_numpy()
     finished, scores = (group["status"] == "finished").to_numpy(), group["validation_score"].to_numpy(dtype=np.float64)
     seeds = list(group[[*SEEDS]].itertuples(index=False, name=None))
-    best: _Setting | None = None
+    best: NDArray[np.int64] | None = None
+    best_rank, best_mean = (0, False), np.nan
     for number in range(int(setting.max(initial=-1)) + 1):
         runs = np.flatnonzero(setting == number)
         good = runs[finished[runs]]
@@ -212,10 +194,11 @@ def _best(group: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
             continue
         known = scores[good][~np.isnan(scores[good])]
         mean = math.fsum(known) / len(known) if len(known) else np.nan  # whatever the order in which the runs ended
-        found = _Setting(good, len({seeds[place] for place in good}), len(good) == len(runs), mean)
-        if best is None or found.beats(best, str(group["metric"].iloc[good[0]])):
-            best = found
-    return group if best is None else group.iloc[best.finished]
+        rank = len({seeds[place] for place in good}), len(good) == len(runs)  # seeds; no run failed or was stopped
+        is_better_mean = math.isnan(best_mean) or is_clearly_better(str(group["metric"].iloc[good[0]]), mean, best_mean)
+        if rank > best_rank or (rank == best_rank and is_better_mean):
+            best, best_rank, best_mean = good, rank, mean
+    return group if best is None else group.iloc[best]
 
 
 def _seeds(runs: pd.DataFrame) -> set[tuple[int, int]]:

@@ -14,7 +14,8 @@ from typing import IO, Any
 
 from fusionkit.io.files import disk_errors
 from fusionkit.io.locks import NO_LOCKS, holder_of, is_locked, sign, try_lock, try_lock_in
-from fusionkit.runs.folder import CLAIMS, UNIT, RunsFolder, digest_of_record
+from fusionkit.runs.folder import CLAIMS, UNIT, RunsFolder
+from fusionkit.runs.record import digest_of_record
 
 SHOWN = ("task", "label", "fusion", "head", "shots", "data_seed", "lr")  # fields that are shown of a failed run
 

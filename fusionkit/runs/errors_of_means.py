@@ -12,8 +12,8 @@ from fusionkit.names import OVER
 from fusionkit.plural import counted
 from fusionkit.runs.example_scores import ExampleScores, ScoredRun
 from fusionkit.runs.floors import are_floors
+from fusionkit.runs.record import MEAN
 from fusionkit.runs.shown_split import SCORED_ON, TEST
-from fusionkit.runs.task_rows import MEAN
 from fusionkit.statistics.examples import Answered, TwoWay, two_way
 from fusionkit.statistics.intervals import Floats
 from fusionkit.statistics.seeds import SeedError, seed_error

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from fusionkit.errors import UsageError
 from fusionkit.io.files import read_json
-from fusionkit.runs.folder import RECORD, is_floor
+from fusionkit.runs.folder import RECORD, RunsFolder
+from fusionkit.runs.record import is_floor
 from fusionkit.specs import is_plain
 
 
@@ -22,14 +23,14 @@ def find_run(place: str | Path) -> list[Path]:
     if path.is_dir():
         # Failed runs, stopped runs and floors have a record and no weights; runs on control labels do not predict the
         # task.
-        records = {file.parent: read_json(file) for file in sorted(path.glob(f"*/{RECORD}"))}
+        records = {file.parent: read_json(file) for file in sorted(RunsFolder(path).record_files())}
         found = [
             folder
             for folder, record in records.items()
             if record.get("status") == "finished" and not is_floor(record) and is_plain(record.get("spec", {}))
         ]
     else:
-        files = sorted(path.parent.glob(f"*/{RECORD}")) if len(path.name) >= 4 else []
+        files = sorted(RunsFolder(path.parent).record_files()) if len(path.name) >= 4 else []
         found = [file.parent for file in files if file.parent.name.startswith(path.name)]
         if len(found) > 1:
             names = ", ".join(folder.name for folder in found)

@@ -17,7 +17,6 @@ MAJORITY = FLOORS[0]
 FLOOR, BEATS = "majority", "beats_majority"  # columns of a summary that has floors
 FLOORED = (FLOOR, BEATS)
 MARK = "†"  # marks a score that is not above the majority's
-NAMING = ("fusion", "method_name")  # the columns that may name floors: in a table of runs, in a report
 CLASSES_TOLD = ("accuracy", "micro_f1")  # scores that the most frequent class alone may reach
 
 
@@ -43,22 +42,21 @@ def with_majority(table: pd.DataFrame, keys: Sequence[str], free: Sequence[str])
         table: one row per group. keys: the columns that define its groups. free: the columns in which floors have no
             value.
     """
-    name = next((key for key in NAMING if key in keys and MAJORITY in set(table[key])), None)
-    if name is None:
+    if "fusion" not in keys or MAJORITY not in set(table["fusion"]):
         return table, []
-    told = [key for key in (*keys, "metric", SCORED_ON) if key not in (*NAMING, *free)]
+    told = [key for key in (*keys, "metric", SCORED_ON) if key not in ("fusion", *free)]
     rows = table.to_dict(orient="records")
-    floors = {_key(row, told): row["mean"] for row in rows if row[name] == MAJORITY}
+    floors = {_key(row, told): row["mean"] for row in rows if row["fusion"] == MAJORITY}
     beside = [floors.get(_key(row, told), np.nan) for row in rows]
     beats = [
         None
-        if row[name] in FLOORS or pd.isna(floor) or pd.isna(row["mean"])
+        if row["fusion"] in FLOORS or pd.isna(floor) or pd.isna(row["mean"])
         else is_clearly_better(str(row["metric"]), row["mean"], floor)
         for row, floor in zip(rows, beside, strict=True)
     ]
     found = table.assign(majority=beside, beats_majority=pd.array(beats, dtype="boolean"))
-    heads = found[~found[name].isin(FLOORS)]
-    telling = [key for key in keys if key == name or len(heads[key].drop_duplicates()) > 1]
+    heads = found[~are_floors(found)]
+    telling = [key for key in keys if key == "fusion" or len(heads[key].drop_duplicates()) > 1]
     return found, _notes(found[[beat is False for beat in beats]], telling)
 
 

@@ -16,19 +16,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fusionkit.errors import StoreError, UsageError, unknown_name
-from fusionkit.io.files import disk_errors, parse_json, read_json, write_durably, write_fields
-from fusionkit.metrics import split_score
-from fusionkit.names import FLOORS
-from fusionkit.options.entry import options_of
-from fusionkit.runs.task_rows import metrics_of, rows_of_tasks, scored_on, weights_of_tasks
-from fusionkit.specs import OF_TASKS, RunSpec
-from fusionkit.statistics.kept_answers import RunAnswers, from_bytes, from_text, to_bytes
-from fusionkit.tasks import tasks_of
+from fusionkit.errors import StoreError, UsageError, first_line, unknown_name
+from fusionkit.io.files import damaged, disk_errors, parse_json, read_json, write_durably, write_fields
+from fusionkit.runs.record import answers_in, digest_of_record, flat_record, flat_tests, metrics_of, timed_curve
+from fusionkit.specs import RunSpec
+from fusionkit.statistics.kept_answers import RunAnswers, from_bytes, to_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,24 +33,12 @@ DELTA, STATE, ANSWERS = "delta.safetensors", "state.safetensors", "answers.safet
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
 CLAIMS, LOGS = ".claims", "logs"
 UNIT = "unit-"  # prefix of files in CLAIMS that belong to no run: a cluster's worker trains this unit
+REMEDY = "remove that run's folder; the command that made it trains it again"  # for a damaged record
 # Columns of CURVES with their Arrow types.
 CURVE = {
     "digest": "string", "epoch": "int64", "loss": "float64", "validation_score": "float64",
     "seconds": "float64", "seconds_alone": "float64",
 }  # fmt: skip
-# What a run cost besides its own share of ``seconds``; records of earlier releases have none of these.
-COSTS = (
-    "seconds_alone", "training_flops", "prediction_flops", "peak_memory", "peak_memory_alone", "kept_bytes", "threads",
-    "processes",
-    "delta_bytes", "memory_weights", "memory_gradients", "memory_optimizer", "memory_activations",
-)  # fmt: skip
-FLAT = (
-    "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "steps",
-    "fusion_parameters", "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds",
-    "trained_parameters", "evaluated", "scored_on", "init_data", "sides", *COSTS, "parameters_per_task",
-    "total_parameters", "encoder_multiple",
-)  # fmt: skip
-CODE = ("code_length", "uniform_length")  # in bits, for a run that codes a block of an online code
 
 
 class RunsFolder:
@@ -77,7 +61,7 @@ class RunsFolder:
     def record(self, spec: RunSpec) -> dict[str, Any] | None:
         """The record of a run, or None if it has none; StoreError for one that is damaged or cannot be read."""
         found = _read(self.path / spec.digest / RECORD)
-        # With the current spec: a record of an earlier release lacks the fields that were added later.
+        # With the current spec: a record lacks the fields that were added after it was written.
         return None if found is None else {**found, "spec": spec.to_dict()}
 
     def has(self, digest: str) -> bool:
@@ -146,7 +130,7 @@ class RunsFolder:
             path = self.path / digest / RECORD
             return answers_in(_read(path) or {})
         except ValueError as error:
-            raise _damaged(path, "what `fusionkit fit` kept of a run's answers", str(error)) from error
+            raise damaged(path, "what `fusionkit fit` kept of a run's answers", str(error), REMEDY) from error
 
     def run_folders(self) -> list[Path]:
         """The folders of all runs that were begun."""
@@ -178,24 +162,23 @@ class RunsFolder:
             )
 
     def all_records(self) -> list[dict[str, Any]]:
-        """The records of all finished, stopped and failed runs, each run once, in the order they ended; empty if there
-        are none. StoreError for a damaged one.
+        """The records of all finished, stopped and failed runs, in the order they ended; empty if there are none.
+        StoreError for a damaged one.
         """
         paths: list[tuple[int, Path]] = []
         for path in self.record_files():
             with contextlib.suppress(FileNotFoundError):  # another process has removed it to try a failed run again
                 paths.append((path.stat().st_mtime_ns, path))
-        found: dict[str, dict[str, Any]] = {}
+        found: list[dict[str, Any]] = []
         for _, path in sorted(paths):  # by time: the order of digests means nothing
             if (record := _read(path)) is None:
                 continue
             try:
                 spec = RunSpec.from_dict(record["spec"])
             except (KeyError, TypeError, UsageError) as error:
-                raise _damaged(path, "a run's spec", str(error).splitlines()[0]) from error
-            # An earlier release wrote a rate of 1 and not 1.0, so its folder has another name than the run has today.
-            found.setdefault(spec.digest, {**record, "spec": spec.to_dict()})
-        return list(found.values())
+                raise damaged(path, "a run's spec", first_line(error), REMEDY) from error
+            found.append({**record, "spec": spec.to_dict()})
+        return found
 
     def readable_records(self) -> Iterator[dict[str, Any]]:
         """The records as their files have them, in any order; damaged ones are left out."""
@@ -244,13 +227,8 @@ class RunsFolder:
             write_durably(self.path / name, sink.getvalue())
 
 
-def answers_in(record: Mapping[str, Any]) -> dict[str, RunAnswers]:
-    """The answers that a record of a file has (:mod:`fusionkit.runs.records_file`); ValueError for damaged ones."""
-    return from_text(text) if isinstance(text := record.get("answers"), str) else {}
-
-
 def _named(answers: Mapping[str, RunAnswers], record: Mapping[str, Any]) -> dict[str, RunAnswers]:
-    return {name or str(record.get("evaluated") or record["data"]): each for name, each in answers.items()}
+    return {name or str(record["evaluated"]): each for name, each in answers.items()}
 
 
 def is_runs(path: Path) -> bool:
@@ -286,112 +264,4 @@ def _read(path: Path) -> dict[str, Any] | None:
     try:
         return parse_json(content, path)
     except StoreError as error:
-        raise _damaged(path, error.expected, error.received) from error
-
-
-def _damaged(path: Path, expected: str | None, received: str | None) -> StoreError:
-    # A damaged record stops every sweep that uses this folder, so the message names the file.
-    remedy = "remove that run's folder; the command that made it trains it again"
-    return StoreError(f"{path} is damaged", expected=expected, received=received, remedy=remedy)
-
-
-def digest_of_record(record: dict[str, Any]) -> str:
-    """The digest of a record's run, which is the name of its folder."""
-    return RunSpec.from_dict(record["spec"]).digest
-
-
-def is_floor(record: Mapping[str, Any]) -> bool:
-    """Whether a record is of a floor, which has no weights."""
-    return record.get("spec", {}).get("fusion") in FLOORS
-
-
-def all_failed(records: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether there are runs and none of them, floors aside, has a head."""
-    statuses = {record["status"] for record in records if not is_floor(record)}
-    return statuses == {"failed"}
-
-
-def first_error(records: Iterable[Mapping[str, Any]]) -> str:
-    """The first line of the error of the first failed run; empty where none failed."""
-    return next((record["error"].splitlines()[0] for record in records if record["status"] == "failed"), "")
-
-
-def others_of(record: dict[str, Any]) -> dict[str, Any]:
-    """A record's entries about all of a run's tasks but the first, by their names: ``labels``, ``default``,
-    ``layer_weights``.
-    """
-    # Records of earlier releases have at most one other task, always named ``slots``.
-    return dict(record.get("others") or ({"slots": record["slots"]} if record.get("slots") else {}))
-
-
-def task_scores(record: dict[str, Any]) -> dict[str, float | None]:
-    """For a run of several tasks each task's own metric on test, by task and metric: ``topic_accuracy``."""
-    scores = record.get("scores", {})
-    names = list(tasks_of(record["spec"]["task"])) if others_of(record) else []
-    told: dict[str, str] = {}
-    for score in scores.get("validation", {}):
-        if (task := split_score(score, names)[0]) is not None:
-            told.setdefault(task, score)
-    return {score: scores.get("test", {}).get(score) for score in told.values()}
-
-
-def layer_weights_of(record: dict[str, Any]) -> dict[str, list[float] | None]:
-    """The mean weight of each layer, by the column it is used for; by the task for tasks over stores of their own. None
-    for a fusion without such weights.
-    """
-    found = [record.get("layer_weights"), *(each.get("layer_weights") for each in others_of(record).values())]
-    label, tasks = record["spec"]["label"], tasks_of(record["spec"]["task"])
-    names = list(tasks) if record["spec"].get("task_stores") else label.split(",") if len(found) > 1 else [label]
-    return dict(zip(names, found, strict=True))
-
-
-def timed_curve(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """A record's epochs; none for a failed run. Each has ``seconds``, the time until that epoch's end as the run's own
-    share of what was trained together, and ``seconds_alone``, scaled to the time that the run would take alone.
-
-    Records of earlier releases have the seconds of the whole run only: these are spread evenly.
-    """
-    curve = record.get("curve") or []
-    whole = record.get("seconds") or 0.0
-    times = record.get("epoch_seconds") or [whole * number / len(curve) for number in range(1, len(curve) + 1)]
-    alone = record.get("seconds_alone")
-    scale = None if alone is None or not whole else alone / whole
-    return [
-        {**epoch, "seconds": seconds, "seconds_alone": None if scale is None else scale * seconds}
-        for epoch, seconds in zip(curve, times, strict=True)
-    ]
-
-
-def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, Any]:
-    """A record's spec and results side by side, without curve and lists; the scores of one metric."""
-    flat = {"digest": digest_of_record(record), **record["spec"], **{name: record.get(name) for name in FLAT}}
-    flat["sides"] = record.get("sides", 1)  # records of earlier releases lack it
-    if not flat["task_stores"]:
-        known = options_of(RunSpec)  # OF_TASKS do not apply to a run over one store
-        flat |= {name: None for name in OF_TASKS if flat.get(name) == known[name].default}
-    else:
-        flat |= weights_of_tasks(record)
-    flat["evaluated"] = flat["evaluated"] or flat["data"]  # in earlier releases a run had one store
-    flat |= task_scores(record)
-    if record["spec"].get("mdl") is not None:
-        flat |= {name: record.get("scores", {}).get("test", {}).get(name) for name in CODE}
-    if metric is not None:
-        scores = record.get("scores", {})
-        flat |= {
-            "metric": metric,
-            "score": scores.get("test", {}).get(metric),
-            "validation_score": scores.get("validation", {}).get(metric),
-        }
-    return flat | {"scored_on": scored_on(flat)}
-
-
-def flat_tests(record: dict[str, Any], metric: str | None = None) -> list[dict[str, Any]]:
-    """A record as :func:`flat_record` gives it: one row per store that it was scored on; for several tasks over stores
-    of their own, one row per task and one for their mean.
-    """
-    if record["spec"].get("task_stores"):
-        return rows_of_tasks(record, flat_record(record), task_scores(record), metric)
-    flat = flat_record(record, metric)
-    tests = record.get("tests") or {flat["evaluated"]: {flat["metric"]: flat["score"]}}
-    rows = [{**flat, "evaluated": name, "score": scores.get(flat["metric"])} for name, scores in tests.items()]
-    return [{**row, "scored_on": scored_on(row)} for row in rows]
+        raise damaged(path, error.expected, error.received, REMEDY) from error

@@ -11,7 +11,8 @@ import pandas as pd
 from fusionkit.errors import UsageError
 from fusionkit.runs.comparison.pairing import DATA_SEED
 from fusionkit.runs.example_scores import ExampleScores
-from fusionkit.runs.folder import RunsFolder, digest_of_record, layer_weights_of, timed_curve
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.runs.record import digest_of_record, layer_weights_of, timed_curve
 from fusionkit.runs.shown_split import TEST
 from fusionkit.runs.tabulate import tabulate
 

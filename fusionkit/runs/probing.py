@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from fusionkit.runs.comparison.pairing import pair_runs, sides_of
-from fusionkit.runs.folder import CODE
-from fusionkit.runs.summary import AXES, SEEDS, group_columns, without_stopped
+from fusionkit.runs.record import CODE
+from fusionkit.runs.summary import AXES, SEEDS, group_columns, prepared, without_stopped
 from fusionkit.specs import MDL_BLOCKS
 from fusionkit.statistics import INTERVALS
 
@@ -58,7 +58,7 @@ def with_probing(
         the number of pairs; with ``code_bits`` (mean over seeds), ``code_std``, ``code_low``, ``code_high``, mean
         ``compression`` and ``codes``, the number of seeds whose blocks have all ended.
     """
-    frame, every = without_stopped(frame), without_stopped(every)
+    frame, every = prepared(frame, average), without_stopped(every)
     if CONTROL not in every:
         return summary
     keys = group_columns(frame, by, chosen, average)

@@ -117,9 +117,7 @@ def _read(value: dict[str, Any], where: str) -> dict[str, Any]:
     try:
         full = RunSpec.from_dict(spec)
     except UsageError as error:
-        raise UsageError(
-            f"{where}: {error.what}", expected=error.expected, received=error.received, remedy="remove that line"
-        ) from error
+        raise error.at(where, remedy="remove that line") from error
     if full.digest != value.get("digest"):
         raise UsageError(
             f"{where}: the spec is that of another run",

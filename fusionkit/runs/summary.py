@@ -175,7 +175,7 @@ def group_columns(
     differ = {name for name in AXES if name not in chosen and len(frame[name].drop_duplicates()) > 1}
     # Digests are shown only where no readable column separates the stores, or the runs that these started from.
     stores = frame.groupby([*LEGIBLE], dropna=False)[[*STORES]]
-    if stores.nunique(dropna=False).to_numpy().max() <= 1:
+    if stores.nunique(dropna=False).to_numpy().max(initial=0) <= 1:
         differ -= {*STORES}
     differ -= {name for name in OF_A_SEED if _is_of_a_seed(frame, name)}  # each data seed has its own draw, as usual
     if (frame["evaluated"] == frame["data"]).all():

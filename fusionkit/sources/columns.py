@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.names import IDS
 from fusionkit.printable import one_line
 from fusionkit.sources.examples import Examples
 from fusionkit.sources.source import Source
@@ -22,7 +23,6 @@ PAIRS = {
 }  # fmt: skip
 LABELS = ("label", "labels", "intent", "category", "class", "target", "score", "sentiment", "topic")
 TAGS = ("tags", "ner_tags", "slots", "slot", "tag", "ner", "labels", "upos", "pos_tags", "pos", "chunk_tags", "chunk")
-IDS = ("id", "idx", "guid")
 NUMBER = r"^[0-9]+([-.,][0-9]+)?$"
 SHOWN, SHOWN_CHARACTERS = 2, 60  # columns of a role, and characters of a value, in the first example
 
@@ -61,10 +61,9 @@ def guess_columns(
     names = examples.column_names
     for role, name in (("--text", text), ("--pair", pair), ("--tokens", tokens)):
         if name is not None and name not in names:
-            error = unknown_name("column", name, names)
-            raise UsageError(f"{role}: {error.what}", expected=error.expected, received=name, remedy=error.remedy)
+            raise unknown_name("column", name, names).at(role)
     types = {field.name: field.type for field in examples.schema}
-    first = examples.slice(0, LOOKED_AT)
+    first = examples.head(LOOKED_AT)
     lists = [name for name in names if is_list(types[name])]
     words = [name for name in lists if is_words(types[name])]
     strings = [name for name in names if is_text(types[name])]
@@ -89,7 +88,7 @@ def guess_columns(
     if tokens is not None:
         _refuse_numbers(source, first, tokens)
     used = {text, pair, tokens}
-    tags = _tag_columns(first, tokens, [n for n in lists if n not in used]) if tokens else ()
+    tags = _tag_columns(first, tokens, [n for n in lists if n not in used]) if tokens in lists else ()
     labels = tuple(n for n in _by_name(LABELS, names) if n not in used and n not in lists)
     others = [n for n in strings if n not in used and n not in labels and n.lower() not in IDS]
     return Columns(text=text, pair=pair, tokens=tokens, tags=tags, labels=labels + _with_few_values(examples, others))
@@ -97,7 +96,7 @@ def guess_columns(
 
 def first_example(source: Source, columns: Columns) -> str:
     """The first example as it will be read, on one line: each column that has a role with its value."""
-    row = next(iter(source.splits.values())).slice(0, 1).to_pylist()[0]
+    row = next(iter(source.splits.values())).head(1).to_pylist()[0]
     names = [columns.text, columns.pair, columns.tokens, *columns.tags[:SHOWN], *columns.labels[:SHOWN]]
     values = {name: row[name] for name in names if name is not None}
     texts = {k: " ".join(map(str, v)) if isinstance(v, list) else str(v) for k, v in values.items()}

@@ -1,6 +1,6 @@
 """The columns of a CoNLL file, found from given names, from its comments, else from its first sentences.
 
-| columns | without an index | behind an index |
+| columns | without an index | after an index |
 |---|---|---|
 | 2 | tokens, tags | – |
 | 3 | tokens, pos, tags | tokens, tags |
@@ -203,9 +203,8 @@ def looks_like_conll(path: Path) -> bool:
     Sentences have empty lines between them, and span tags in the last column, an index in the first, or comments.
     """
     lines = _first_lines(path)
-    filled = [line for line in lines if line]
-    width = next((len(BY_TABS(line)) for line in filled if not line.startswith("#")), 0)
-    if width < 2 or "" not in lines[: lines.index(filled[-1])]:
+    width = next((len(BY_TABS(line)) for line in lines if line and not line.startswith("#")), 0)
+    if width < 2 or "" not in lines[: max(at for at, line in enumerate(lines) if line)]:
         return False
     sentences = [*_sentences(lines, ConllLayout(tabs=True, width=width, names={}, index=0))]
     words = [fields for sentence in sentences for fields in sentence.words]

@@ -79,16 +79,9 @@ class Examples:
         """The first ``count`` examples, or all if there are fewer."""
         return Examples(self.schema, min(self.num_rows, count), lambda: first_of(self.read(), count))
 
-    def slice(self, start: int, length: int | None = None) -> pa.Table:
-        """Neighbouring examples, or all examples from an index on, in memory."""
-        stop = self.num_rows if length is None else start + length
-        found, at = [], 0
-        for batch in self.batches():
-            if at >= stop:
-                break
-            found.append(batch[max(start - at, 0) : stop - at])
-            at += batch.num_rows
-        return pa.Table.from_batches(found, self.schema)
+    def head(self, count: int | None = None) -> pa.Table:
+        """The first ``count`` examples, or all of them, in memory."""
+        return pa.Table.from_batches(first_of(self.batches(), count), self.schema)
 
     def take(self, numbers: NDArray[np.int64]) -> pa.Table:
         """The examples with these ascending indices, in memory."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fusionkit.errors import DataError, UsageError
+from fusionkit.errors import DataError, UsageError, first_line
 from fusionkit.sources.examples import PIECE_EXAMPLES, Examples
 from fusionkit.sources.spool import spooled
 
@@ -26,18 +26,19 @@ def read_hub(name: str, config: str | None, revision: str | None) -> dict[str, E
 
     # RuntimeError: a data set that is a Python script, which `datasets` no longer runs.
     failures = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
-    try:
+
+    def load(place: str, chosen: str | None) -> dict[str, Examples]:
         with _quiet_retries():
-            return _splits(datasets.load_dataset(name, config, revision=revision), name)
+            return _splits(datasets.load_dataset(place, chosen, revision=revision), name)
+
+    try:
+        return load(name, config)
     except failures as error:
         if config is None and "/" in name and not Path(name).exists():
             # `glue/sst2`: a canonical data set with its configuration behind the slash.
             base, _, short = name.partition("/")
-            try:
-                with _quiet_retries():
-                    return _splits(datasets.load_dataset(base, short, revision=revision), name)
-            except failures:
-                pass
+            with contextlib.suppress(*failures):
+                return load(base, short)
         message = " ".join(str(error).split())  # the configurations to choose from are on a later line
         raise UsageError(
             f"cannot load the data set {name!r}",
@@ -115,7 +116,7 @@ def _read_streams(files: tuple[Path, ...], schema: pa.Schema) -> Iterator[pa.Rec
             raise DataError(
                 f"{file} can no longer be read",
                 expected="the file that `datasets` keeps the examples in",
-                received=str(error).splitlines()[0],
+                received=first_line(error),
                 remedy="leave it in place until the work is done, and run the same command again",
             ) from error
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fusionkit.errors import DataError
+from fusionkit.errors import DataError, first_line
 from fusionkit.sources.examples import PIECE_EXAMPLES
 
 READ_BYTES = 1 << 20  # per column at once: one row group may hold all rows
@@ -23,11 +23,12 @@ def read_parquet(path: Path) -> Iterator[pa.RecordBatch]:
             if file.metadata.num_rows == 0:
                 raise DataError(f"{path} holds no rows", expected="one row an example", received="an empty table")
             named = b"huggingface" in (file.schema_arrow.metadata or {})
+            change = _class_names_by(file.schema_arrow) if named else _without_dictionaries
             for batch in file.iter_batches(PIECE_EXAMPLES):
-                yield _with_class_names(batch) if named else _without_dictionaries(batch)
+                yield change(batch)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(
-            f"{path} is not a readable Parquet file", received=str(error).splitlines()[0], remedy="write it again"
+            f"{path} is not a readable Parquet file", received=first_line(error), remedy="write it again"
         ) from error
 
 
@@ -38,11 +39,18 @@ def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _with_class_names(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _class_names_by(schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """The function that replaces class numbers in batches of this schema by their names."""
     import datasets
+    from datasets.table import table_cast
 
     from fusionkit.sources.hub import one_batch, with_class_names
 
-    # Without a given fingerprint, `datasets` hashes all values.
-    piece = datasets.Dataset(pa.Table.from_batches([batch]), fingerprint="piece")
-    return with_class_names(piece.features, one_batch(piece.with_format("arrow")[:]), 0)
+    features = datasets.Features.from_arrow_schema(schema)
+    plain = features.arrow_schema  # without dictionaries
+
+    def change(batch: pa.RecordBatch) -> pa.RecordBatch:
+        # Not RecordBatch.cast: Arrow 26 casts a nested column with nulls to an array whose child is too short.
+        return with_class_names(features, one_batch(table_cast(pa.Table.from_batches([batch]), plain)), 0)
+
+    return change

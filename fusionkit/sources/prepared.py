@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fusionkit.errors import DataError, UsageError
+from fusionkit.names import id_column
 from fusionkit.plural import counted
-from fusionkit.sources.columns import IDS, Columns, is_list, is_text, is_words
+from fusionkit.sources.columns import Columns, is_list, is_text, is_words
 from fusionkit.sources.examples import Examples
 from fusionkit.sources.source import Source
 from fusionkit.tags import is_bio2, is_span_tag, to_bio2
@@ -46,7 +47,7 @@ def _mended(split: str, iob1: dict[str, bool], batch: pa.RecordBatch, start: int
             rows = _tags(column)
             column = pa.array([to_bio2(row) for row in rows] if old else rows, TAGS)
         batch = batch.set_column(batch.schema.get_field_index(name), name, column)
-    if not any(name in batch.schema.names for name in IDS):
+    if id_column(batch.schema.names) is None:
         ids = pa.array([f"{split}-{start + i}" for i in range(batch.num_rows)], pa.string())
         batch = batch.add_column(0, "id", ids)
     return batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -14,7 +14,7 @@ from fusionkit.errors import DataError, UsageError
 from fusionkit.plural import counted
 from fusionkit.printable import one_line
 from fusionkit.sources.conll import read_conll
-from fusionkit.sources.conll_layout import looks_like_conll
+from fusionkit.sources.conll_layout import column_names, looks_like_conll
 from fusionkit.sources.delimited import read_csv, read_tsv, with_numbers
 from fusionkit.sources.examples import Examples, first_of
 from fusionkit.sources.hub import read_hub, read_saved
@@ -52,7 +52,7 @@ class Source:
     """Splits of examples that share their columns.
 
     Attributes:
-        name: for display: the folder's or file's stem, or the hub id.
+        name: for display: the folder's name, the file's without its suffix, or the hub id.
         splits: ``train``, ``validation`` and ``test``, if they exist, in this order; tables become :class:`Examples`.
         notes: what was left out or renamed, for the user to see.
     """
@@ -89,7 +89,7 @@ def open_source(
     notes = list[str]()
     try:
         path = Path(source).expanduser()
-        name = one_line(path.resolve().name.split(".")[0] if path.exists() else source)
+        name = one_line((path.resolve().stem if path.is_file() else path.resolve().name) if path.exists() else source)
     except (OSError, RuntimeError) as error:  # a name too long, a folder without permission, an unknown home
         received = f"{source[:60]!r}: {error.strerror if isinstance(error, OSError) else error}"
         raise UsageError("no such source", received=received, remedy="check the path") from error
@@ -123,6 +123,18 @@ def open_source(
         name = f"{name} (first {limit:,})"
         notes.append(f"limit: the first {counted(limit, 'example')} of each split")
     return _checked(name, source, tables, notes)
+
+
+def source_from(options: Mapping[str, Any]) -> Source:
+    """The source that options of ``fusionkit encode`` name, by parameter; errors as in :func:`open_source`."""
+    return open_source(
+        options["source"],
+        config=options.get("config"),
+        revision=options.get("revision"),
+        lines=options.get("task") == "mlm",
+        columns=column_names(options.get("columns")),
+        limit=options.get("limit"),
+    )
 
 
 def _refuse_columns(columns: Sequence[str], source: object, received: str) -> NoReturn:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusionkit.metrics import LARGEST_EXPONENT
-from fusionkit.statistics.intervals import BLOCK, LEVEL, SEED, Floats, student_half
+from fusionkit.statistics.intervals import LEVEL, SEED, Floats, sizes, student_half
 from fusionkit.statistics.paired import student_tails
 from fusionkit.statistics.seeds import SeedError
 
@@ -190,9 +190,9 @@ def randomisation_p(score: Score, ours: Floats, theirs: Floats) -> float:
     if examples <= EXACT:
         every = np.array(list(itertools.product((0.0, 1.0), repeat=examples)))
         return float((far(every) >= least).mean())
-    rng, hits, block = np.random.default_rng(SEED), 0, max(1, BLOCK // examples)
-    for start in range(0, SWAPS, block):
-        swaps = rng.integers(2, size=(min(block, SWAPS - start), examples)).astype(np.float64)
+    rng, hits = np.random.default_rng(SEED), 0
+    for size in sizes(SWAPS, max(examples, seeds * width)):
+        swaps = rng.integers(2, size=(size, examples)).astype(np.float64)
         hits += int((far(swaps) >= least).sum())
     return (1 + hits) / (1 + SWAPS)
 

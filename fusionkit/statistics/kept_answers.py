@@ -32,10 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.metrics import (
-    all_right,
     class_scores,
     joint_means,
-    label_set_totals,
+    label_set_scores,
     masked_scores,
     number_scores,
     positive_scores,
@@ -91,12 +90,12 @@ class KeptAnswers:
         return int(told.max()) + 1 if self.kind in (CLASS, TAGS) and len(told) else 0
 
     def scores(self) -> dict[str, float]:
-        """The scores of these answers, equal to the last bit to those that the task gives."""
+        """The scores of these answers, the task's own metric first."""
         held = self.arrays
         if self.kind in (CLASS, TAGS):
             told, found = held["told"].astype(np.int64), held["found"].astype(np.int64)
-            scores = class_scores(told, found)
-            return scores if self.positive is None else scores | positive_scores(told, found, self._positive)
+            scores, yes = class_scores(told, found), self.positive
+            return scores if yes is None else scores | positive_scores(told, found, [*self.classes, yes].index(yes))
         if self.kind == SPANS:
             sums = {name: int(each.sum()) for name, each in self._spans.items()}
             scores = span_scores(sums["right"], sums["found"], sums["told"], sums["hits"] / max(sums["words"], 1))
@@ -104,17 +103,20 @@ class KeptAnswers:
         if self.kind == SEVERAL:
             told, found = held["told"], held["found"]
             whole = int((told == found).all(1).sum())
-            return label_set_totals((told & found).sum(0), told.sum(0), found.sum(0), whole, len(told))
+            return label_set_scores((told & found).sum(0), told.sum(0), found.sum(0), whole, len(told))
         if self.kind == NUMBER:
-            return number_scores(held["told"].tolist(), held["found"].tolist(), [])
+            return number_scores(held["told"], held["found"])
         if self.kind == NATS:
             return masked_scores(held["nats"], held["hits"])
-        return {"accuracy": float(np.mean(held["hits"]))}
+        return {"accuracy": int(held["hits"].sum()) / max(len(self), 1)}
 
     @property
-    def _positive(self) -> int:
-        assert self.positive is not None
-        return [*self.classes, self.positive].index(self.positive)
+    def right(self) -> Array:
+        """Whether each example is all right, bool ``[E]``; for spans that is each word's tag. Not for numbers."""
+        counts = self.counts("word_accuracy" if self.kind == SPANS else "accuracy", self.classes)
+        assert counts is not None
+        right: Array = counts[:, 0] == counts[:, 1]
+        return right
 
     def counts(self, metric: str, classes: Sequence[str]) -> Floats | None:
         """Counts of each example, float64 ``[E, k]``, whose sums give a score
@@ -179,7 +181,8 @@ class KeptAnswers:
 
     def _label_set_counts(self, metric: str, classes: Sequence[str]) -> Floats | None:
         told, found = (np.zeros((len(self), len(classes)), dtype=bool) for _ in range(2))
-        at = [list(classes).index(name) for name in self.classes]
+        place = {name: number for number, name in enumerate(classes)}
+        at = [place[name] for name in self.classes]
         told[:, at], found[:, at] = self.arrays["told"], self.arrays["found"]
         if metric == "micro_f1":
             return _columns(side.sum(1) for side in (told & found, found, told))
@@ -207,7 +210,7 @@ class RunAnswers:
     frame: KeptAnswers | None = None
 
     def scores(self) -> dict[str, float]:
-        """The scores of these answers; for several tasks those of :func:`fusionkit.metrics.joint_scores`."""
+        """The scores of these answers; for several tasks those of :func:`fusionkit.metrics.joint_means`."""
         scores = {name: part.scores() for name, part in self.parts.items()}
         if len(scores) == 1:
             return next(iter(scores.values()))
@@ -233,38 +236,58 @@ class RunAnswers:
 
 
 def _equal(one: float | None, other: float) -> bool:
-    # Earlier releases took F1 from precision and recall, which rounds in another way.
+    # Sums in another order differ in their last digits.
     return one is not None and math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING)
 
 
+def kind_of(task: Task, labels: Iterable[str]) -> str:
+    """The kind of a task's answers; ``labels`` are those of train."""
+    if task.numeric or task.several:
+        return NUMBER if task.numeric else SEVERAL
+    if task.unit == "word":
+        return SPANS if are_span_tags(labels) else TAGS
+    return NATS if task.unit == "row" else CLASS
+
+
 def answers_of(task: Task, gold: Sequence[Any], found: Sequence[Any], labels: Sequence[str]) -> KeptAnswers:
-    """The answers of a task from gold and predicted labels: per example a label, a list of tags, a list of labels or a
-    number.
+    """The answers of a task from gold and predicted labels, one per example: a label, a list of tags, a list of labels
+    or a number. For a masked sub-token they are its id, and the cross-entropy of this id in nats with the likeliest id.
 
     Args:
-        labels: those of train.
+        labels: those of train. They alone decide which scores there are, so all splits have the same ones.
     """
-    words = task.unit == "word"
-    if task.numeric:
+    kind = kind_of(task, labels)
+    if kind == NUMBER:
         return KeptAnswers(NUMBER, {"told": np.array(gold, np.float64), "found": np.array(found, np.float64)})
-    if words and are_span_tags(labels):
+    if kind == NATS:
+        hits = np.array([best == wanted for (_, best), wanted in zip(found, gold, strict=True)], dtype=bool)
+        return KeptAnswers(NATS, {"nats": np.array([nats for nats, _ in found], dtype=np.float64), "hits": hits})
+    if kind == SPANS:
         return span_answers(*span_counts(gold, found))
-    if task.several:
+    if kind == SEVERAL:
         return _label_sets(gold, found, labels)
-    lists = [list(itertools.chain.from_iterable(side)) if words else list(side) for side in (gold, found)]
+    lists = [list(itertools.chain.from_iterable(side)) if kind == TAGS else list(side) for side in (gold, found)]
     classes = ordered_classes(lists[0], [*labels, *lists[1]])
     number = {name: k for k, name in enumerate(classes)}
     arrays: dict[str, Array] = {
         name: small(np.array([number[each] for each in side], dtype=np.int64))
         for name, side in zip(("told", "found"), lists, strict=True)
     }
-    if words:
+    if kind == TAGS:
         arrays["words"] = small(np.array([len(each) for each in gold], dtype=np.int64))
-    return KeptAnswers(TAGS if words else CLASS, arrays, classes, positive_of(labels))
+    return KeptAnswers(kind, arrays, classes, positive_of(labels))
+
+
+def run_answers(parts: Mapping[str, KeptAnswers], apart: bool = False) -> RunAnswers:
+    """A run's answers from those of its tasks; ``apart``: each task has examples of its own, so there is no frame."""
+    if apart or len(parts) < 2 or any(part.kind == NUMBER for part in parts.values()):
+        return RunAnswers(parts)
+    hits = np.logical_and.reduce([part.right for part in parts.values()])
+    return RunAnswers(parts, KeptAnswers(HITS, {"hits": hits}))
 
 
 def positive_of(labels: Sequence[str]) -> str | None:
-    """The positive class of a task of two labels, which is the second; None for other numbers of labels."""
+    """The positive class of a task of two labels, which is the second: ``yes`` of ``no`` and ``yes``; else None."""
     return labels[1] if len(labels) == 2 else None
 
 
@@ -289,19 +312,6 @@ def _label_sets(gold: Sequence[Any], found: Sequence[Any], labels: Sequence[str]
         for example, names in enumerate(side):
             matrix[example, [number[name] for name in names]] = True
     return KeptAnswers(SEVERAL, {"told": told, "found": said}, classes)
-
-
-def masked_answers(gold: Sequence[int], found: Sequence[tuple[float, int]]) -> KeptAnswers:
-    """The answers for masked sub-tokens; ``found`` has for each the cross-entropy of its own id in nats, and the
-    likeliest id.
-    """
-    hits = np.array([best == wanted for (_, best), wanted in zip(found, gold, strict=True)], dtype=bool)
-    return KeptAnswers(NATS, {"nats": np.array([nats for nats, _ in found], dtype=np.float64), "hits": hits})
-
-
-def frame_of(gold: Mapping[str, Sequence[Any]], found: Mapping[str, Sequence[Any]]) -> KeptAnswers:
-    """Whether all answers of each example are right, from the answers of several tasks by name."""
-    return KeptAnswers(HITS, {"hits": np.array(all_right(gold, found))})
 
 
 def small(numbers: Array) -> Array:

@@ -54,7 +54,8 @@ class ChunkCache:
             found = map_chunk(path, array)
             # A power cut may leave a file with the right size and wrong content.
             if written_checksum(path) == google_crc32c.value(found):
-                os.utime(path)
+                with contextlib.suppress(OSError):  # in a read-only cache
+                    os.utime(path)
                 return found
         block = fetch()
         size = array.chunk_bytes + CHECKSUM_BYTES

@@ -21,6 +21,7 @@ from fusionkit.store.chunks import map_chunk, read_chunk, read_rows
 from fusionkit.store.layout import ChunkedArray, StatesLayout, chunk_path
 
 AHEAD = 4  # chunks fetched ahead of use
+MOST_MAPPED = 5_000  # chunks of a split; Linux refuses a process more than 65,530 maps
 
 
 class ChunkStates(NamedTuple):
@@ -40,7 +41,7 @@ class MappedChunks:
     def __init__(self, store: Path, split: str, layout: StatesLayout) -> None:
         self._place = store, split
         self._layout = layout
-        self._held: list[ChunkStates | None] = [None] * layout.chunks
+        self._held: dict[int, ChunkStates] = {}
 
     def __reduce__(self) -> tuple[type[MappedChunks], tuple[Path, str, StatesLayout]]:
         # Pickling a map would copy its bytes, so another process maps the files itself.
@@ -48,8 +49,10 @@ class MappedChunks:
 
     def read(self, chunk: int) -> ChunkStates:
         """One chunk. Raises StoreError: it is missing or damaged."""
-        found = self._held[chunk]
+        found = self._held.get(chunk)
         if found is None:
+            if len(self._held) >= MOST_MAPPED:
+                self._held.clear()
             paths = [chunk_path(*self._place, chunk, array.name) for array in self._layout.arrays]
             maps = [map_chunk(path, array) for path, array in zip(paths, self._layout.arrays, strict=True)]
             found = self._held[chunk] = ChunkStates(*maps)
@@ -117,7 +120,7 @@ class FetchedChunks:
         self._announced: list[int] = []
         self._last_read = -1
         # Maps of cached files use little memory; chunks that are not in the cache are whole in memory.
-        self._most_kept = max(2 * AHEAD, cache.limit // layout.chunk_bytes)
+        self._most_kept = max(2 * AHEAD, min(MOST_MAPPED, cache.limit // layout.chunk_bytes))
         self.reset()
         _alive.add(self)
 

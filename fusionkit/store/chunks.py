@@ -17,7 +17,7 @@ from fusionkit.errors import StoreError
 from fusionkit.io.files import write_pieces, write_synced
 from fusionkit.io.places import Place, read_bytes
 from fusionkit.store.direct_io import write_past_cache
-from fusionkit.store.layout import CHECKSUM_BYTES, ZSTD_LEVEL, ChunkedArray, damaged
+from fusionkit.store.layout import CHECKSUM_BYTES, ZSTD_LEVEL, ChunkedArray, damaged_store
 
 PIECE_BYTES = 1 << 20
 LARGE_BYTES = 8 << 20  # chunks from this size on bypass the page cache; for smaller ones that does not pay
@@ -109,7 +109,7 @@ def read_rows(path: Path, array: ChunkedArray, layer: int, start: int, out: NDAr
             while done < len(wanted):  # the kernel may read less than was asked for
                 got = os.preadv(file.fileno(), [wanted[done:]], at + done)
                 if not got:
-                    raise damaged(path, EOFError("it ends early"))
+                    raise damaged_store(path, "it ends early")
                 done += got
     except FileNotFoundError:
         raise missing(path) from None

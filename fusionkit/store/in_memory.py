@@ -53,10 +53,6 @@ class LoadedStates:
             self.arrays.append(held[:size].view(array.dtype).reshape(len(layers), len(rows), *array.chunk_shape[2:]))
         self._bfloat16 = layout.dtype == "bfloat16"
 
-    def __getitem__(self, key: Any) -> NDArray[Any]:
-        """Raise IndexError: only some rows are in memory."""
-        raise IndexError("some rows of a split are gathered, not sliced")
-
     def release(self) -> NDArray[np.uint8]:
         """Remove the first array that is left, and return its memory."""
         self.arrays = self.arrays[1:]

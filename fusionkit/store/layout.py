@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec
 from zarr.storage import FsspecStore
 
-from fusionkit.errors import StoppedError, StoreError
+from fusionkit.errors import StoppedError, StoreError, first_line
 from fusionkit.io.object_storage import Bounded
 from fusionkit.io.places import AnyPlace, Place, refusal
 from fusionkit.specs import MASKED
@@ -248,7 +248,7 @@ class SmallArray:
             raise
         except Exception as error:  # zarr and its codecs raise OSError, KeyError, ValueError and RuntimeError
             store, split, name = self._of
-            raise damaged(states_path(store) / split / name, error) from error
+            raise damaged_store(states_path(store) / split / name, error) from error
 
 
 def read_small(store: Place, split: str, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
@@ -275,19 +275,17 @@ def checked_offsets(offsets: NDArray[Any], end: int | None, path: Place) -> NDAr
     elif end is not None and (offsets[0], offsets[-1]) != (0, end):
         fault = f"from {offsets[0]} to {offsets[-1]}, not from 0 to {end}"
     if fault is not None:
-        raise damaged(path, ValueError(f"the offsets are {fault}"))
+        raise damaged_store(path, f"the offsets are {fault}")
     return offsets
 
 
-def damaged(path: Place, error: Exception) -> StoreError:
-    """The error for a file of a store that cannot be read."""
-    if not isinstance(error, FileNotFoundError) and (known := refusal(path, error)) is not None:
-        return known
-    return StoreError(
-        f"{path} is damaged",
-        received=f"{type(error).__name__}: {error}".splitlines()[0],
-        remedy="see `fusionkit verify`, then encode again",
-    )
+def damaged_store(path: Place, received: str | Exception) -> StoreError:
+    """The error for a file of a store that cannot be read, from the error of reading it or what it holds."""
+    if isinstance(received, Exception):
+        if not isinstance(received, FileNotFoundError) and (known := refusal(path, received)) is not None:
+            return known
+        received = first_line(received, kind=True)
+    return StoreError(f"{path} is damaged", received=received, remedy="see `fusionkit verify`, then encode again")
 
 
 class Appender:

@@ -7,17 +7,19 @@ The manifest holds the activation and the layer norm's epsilon, under ``identity
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load
 
-from fusionkit.errors import StoreError
-from fusionkit.io.places import Place, place_errors, read_bytes
+from fusionkit.errors import first_line
+from fusionkit.io.files import checked_bytes, damaged
+from fusionkit.io.places import Place
 from fusionkit.lm_head import LmHead
 from fusionkit.store.layout import LM_HEAD
+
+REMEDY = "see `fusionkit verify`, then encode again with --overwrite"
 
 
 def lm_head_facts(head: LmHead) -> dict[str, Any]:
@@ -33,19 +35,8 @@ def read_lm_head(store: Place, manifest: Mapping[str, Any]) -> LmHead:
     """
     facts = manifest["identity"]["mlm"]["lm_head"]
     path = store / LM_HEAD
-    try:
-        with place_errors(path):
-            content = read_bytes(path)
-    except OSError as error:
-        raise _damaged(path, "the encoder's LM head", error.strerror or str(error)) from error
-    if (found := hashlib.sha256(content).hexdigest()) != facts["sha256"]:
-        raise _damaged(path, f"sha256 {facts['sha256']}", f"{len(content):,} bytes with sha256 {found}")
+    content = checked_bytes(path, facts["sha256"], "the encoder's LM head", REMEDY)
     try:
         return LmHead(load(content), facts["activation"], facts["layer_norm_eps"])
     except (SafetensorError, ValueError) as error:
-        raise _damaged(path, "the weights of an LM head", str(error).splitlines()[0]) from error
-
-
-def _damaged(path: Place, expected: str, received: str) -> StoreError:
-    remedy = "see `fusionkit verify`, then encode again with --overwrite"
-    return StoreError(f"{path} is damaged", expected=expected, received=received, remedy=remedy)
+        raise damaged(path, "the weights of an LM head", first_line(error), REMEDY) from error

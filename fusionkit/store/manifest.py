@@ -21,7 +21,7 @@ from fusionkit.store.layout import (
     VERSION,
     StatesLayout,
     codecs_of,
-    damaged,
+    damaged_store,
     expected_codecs,
     open_array,
 )
@@ -32,7 +32,7 @@ MOST_CHUNKS = 1 << 20  # of a split: 64 TiB of states
 TEXT = (str, type(None))
 PLANNED: dict[str, Any] = {
     "source": str, "rows": str, "layers": [int], "hidden": int, "dtype": str, "compression": str,
-    "batch_tokens": int, "files": {"*": str},
+    "batch_tokens": int, "batch_overhead": int, "files": {"*": str},
     "encoder": {"name": str, "layers": int, "parameters": int, "sentence_rows": str},
     "columns": {"text": TEXT, "pair": TEXT, "tokens": TEXT, "tags": [str], "labels": [str]},
     "identity": {
@@ -187,7 +187,7 @@ def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str |
     except StoppedError:
         raise
     except Exception as error:  # zarr raises OSError, KeyError, TypeError and ValueError for bad metadata
-        raise damaged(states_path(store) / split, error) from error
+        raise damaged_store(states_path(store) / split, error) from error
     for name, (found, given) in both.items():
         if found != given:
             return f"{split}: {name} {found} in states.zarr, not {given}"

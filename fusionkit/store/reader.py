@@ -13,16 +13,24 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from fusionkit.errors import StoppedError, UsageError, unknown_name
+from fusionkit.errors import StoppedError, UsageError, first_line, unknown_name
 from fusionkit.io.places import Place, place_errors, place_of, read_bytes
-from fusionkit.ragged import IntArray, Ragged, chosen_examples, flat_rows
+from fusionkit.ragged import IntArray, Ragged, chosen_examples, flat_rows, resolved_index
 from fusionkit.specs import MASKED, digest_of
 from fusionkit.store.cache import default_cache
 from fusionkit.store.chunk_access import ChunkReader, FetchedChunks, MappedChunks, PlannedChunks
-from fusionkit.store.layout import NOT_MASKED, PAIRS, StatesLayout, checked_offsets, damaged, examples_path, read_small
+from fusionkit.store.layout import (
+    NOT_MASKED,
+    PAIRS,
+    StatesLayout,
+    checked_offsets,
+    damaged_store,
+    examples_path,
+    read_small,
+)
 from fusionkit.store.manifest import agreed_layout, is_two, read_manifest, read_plan, store_digest
 from fusionkit.store.presence import is_complete, is_store, states_path
-from fusionkit.store.states import HiddenStates, resolved_index
+from fusionkit.store.states import HiddenStates
 
 
 class Split:
@@ -77,7 +85,7 @@ class Split:
         found = read_small(self._store, self.name, PAIRS)
         # Zarr reads a missing chunk as zeros; then some sequence would be in no pair.
         if not np.array_equal(np.unique(found), np.arange(self.sequences)):
-            raise damaged(self._store, ValueError(f"{self.name}: the pairs are not of the {self.sequences} sequences"))
+            raise damaged_store(self._store, f"{self.name}: the pairs are not of the {self.sequences} sequences")
         return found
 
     @cached_property
@@ -92,7 +100,7 @@ class Split:
         """bool ``[rows]``: False where a word has no state of its own."""
         found = read_small(self._store, self.name, "row_mask")
         if (found.shape, found.dtype) != ((len(self.hidden_states),), np.dtype(bool)):
-            raise damaged(self._store, ValueError(f"row_mask is {found.dtype} of shape {found.shape}"))
+            raise damaged_store(self._store, f"row_mask is {found.dtype} of shape {found.shape}")
         return found
 
     @cached_property
@@ -100,7 +108,7 @@ class Split:
         """int64 ``[sequences + 1]`` into the sub-tokens, whatever the rows are."""
         offsets = read_small(self._store, self.name, "token_offsets")
         if len(offsets) != self.sequences + 1:
-            raise damaged(self._store, ValueError(f"{len(offsets)} token_offsets, {self.sequences} sequences"))
+            raise damaged_store(self._store, f"{len(offsets)} token_offsets, {self.sequences} sequences")
         path = states_path(self._store) / self.name / "token_offsets"
         return checked_offsets(offsets, len(self.word_index), path)
 
@@ -129,8 +137,7 @@ class Split:
         labels = read_small(self._store, self.name, "mlm_labels")
         found: NDArray[np.int32] = labels[labels != NOT_MASKED]
         if len(found) != len(self.hidden_states):  # Zarr reads a missing chunk as zeros
-            error = ValueError(f"mlm_labels has {len(found)} labels, there are {len(self.hidden_states)} rows")
-            raise damaged(self._store, error)
+            raise damaged_store(self._store, f"{len(found)} mlm_labels, {len(self.hidden_states)} rows")
         return found
 
     @cached_property
@@ -142,13 +149,13 @@ class Split:
         except StoppedError:
             raise
         except Exception as error:  # the libraries of remote places raise their own errors
-            raise damaged(path, error) from error
+            raise damaged_store(path, error) from error
         try:
             found = pd.read_parquet(file)
         except (OSError, ValueError) as error:  # Arrow's own errors are ValueErrors
-            raise damaged(path, ValueError(error)) from error
+            raise damaged_store(path, first_line(error)) from error
         if len(found) != len(self):
-            raise damaged(path, ValueError(f"{len(found)} examples, not {len(self)}"))
+            raise damaged_store(path, f"{len(found)} examples, not {len(self)}")
         return found
 
     def take(self, indices: ArrayLike, layers: Sequence[int] | None = None) -> Ragged:
@@ -205,7 +212,7 @@ class Store:
     @property
     def name(self) -> str:
         """The name of the store in reports: the source's name."""
-        return str(self.manifest.get("source", self.path.stem))
+        return str(self.manifest["source"])
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -273,6 +280,4 @@ def open_planned(path: str | Place) -> Store:
         StoreError: as :func:`open_store`, except that an unfinished store is allowed.
     """
     place = place_of(path)
-    with place_errors(place):
-        planned = not is_complete(place) and is_store(place)
-    return Store(place, planned)
+    return Store(place, is_planned=not is_complete(place) and is_store(place))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fusionkit.ragged import IntArray
+from fusionkit.ragged import IntArray, resolved_index
 from fusionkit.store.chunk_access import ChunkReader
 from fusionkit.store.in_memory import LoadedStates, as_tensor, load, take_rows
 from fusionkit.store.layout import ZARR_DTYPES, StatesLayout
@@ -123,28 +123,6 @@ class HiddenStates:
         chunks = [int(chunk) for chunk in wanted]
         self._blocks.announce(chunks)
         return chunks
-
-
-def resolved_index(index: ArrayLike, length: int) -> IntArray:
-    """An index into ``length`` things as int64 in ``0 … length - 1``: an integer or index array of the same shape, or
-    the positions where a mask is True.
-
-    Raises:
-        IndexError: out of range, a mask of another length, or not integers.
-    """
-    array = np.asarray(index)
-    if array.dtype == bool:
-        if array.shape != (length,):
-            raise IndexError(f"a mask of shape {array.shape} for {length}")
-        return np.flatnonzero(array)
-    if array.size == 0:
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iu":
-        raise IndexError(f"indices of {array.dtype}, not integers")
-    if array.size and not (array.min() >= -length and array.max() < length):
-        raise IndexError(f"indices {array.min()} … {array.max()} of {length}")
-    array = array.astype(np.int64)
-    return np.where(array < 0, array + length, array)
 
 
 def _expanded(key: Any) -> tuple[Any, ...]:

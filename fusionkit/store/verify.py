@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import StoreError
+from fusionkit.io.files import damaged, sha256_of
 from fusionkit.io.object_storage import UnansweredError
-from fusionkit.io.places import Place, is_file, place_errors, read_bytes
+from fusionkit.io.places import Place, is_file, place_errors
 from fusionkit.store.chunks import chunk_fault
 from fusionkit.store.layout import LM_HEAD, chunk_name
 from fusionkit.store.manifest import disagreement, read_manifest, split_layout
@@ -41,19 +41,18 @@ def verify_store(path: Place) -> Iterator[Checked]:
     for split, fields in manifest["splits"].items():
         layout = split_layout(manifest, split)
         try:
-            fault, chunks = disagreement(path, manifest, split), layout.chunks
+            fault = disagreement(path, manifest, split)
         except UnansweredError:
             raise
         except StoreError:  # the array's metadata is among the files below
-            fault, chunks = None, len(fields["chunks"].get("hidden_states", []))
+            fault = None
         if fault is not None:
             yield Checked(MANIFEST, fault)
             continue
         for array in layout.arrays:
-            recorded = fields["chunks"].get(array.name, [])
-            for chunk in range(chunks):
+            for chunk, recorded in enumerate(fields["chunks"][array.name]):
                 name = chunk_name(split, chunk, array.name)
-                checks.append((name, partial(chunk_fault, path / name, array, layout.compression, recorded[chunk])))
+                checks.append((name, partial(chunk_fault, path / name, array, layout.compression, recorded)))
     checks += [(name, partial(_file_fault, path / name, digest)) for name, digest in manifest["files"].items()]
     # Remote files are slow to open: a few at once.
     with place_errors(path), ThreadPoolExecutor(1 if isinstance(path, Path) else READERS) as pool:
@@ -67,7 +66,7 @@ def small_files(path: Path) -> dict[str, str]:
         inside = file.relative_to(path)
         is_chunk = inside.parts[2:4] in (("hidden_states", "c"), ("scales", "c"))
         if file.is_file() and not is_chunk and not file.name.endswith(".partial"):
-            found[inside.as_posix()] = _sha256(file)
+            found[inside.as_posix()] = sha256_of(file)
     return found
 
 
@@ -76,22 +75,11 @@ def refuse_changed_files(path: Path, recorded: dict[str, str]) -> None:
     found = small_files(path)
     if found != recorded:
         changed = min(name for name, _ in found.items() ^ recorded.items())
-        raise StoreError(
-            f"{path} is damaged",
-            expected=f"{changed} as it was planned",
-            received="another file" if changed in found else "none",
-            remedy="encode again with --overwrite",
-        )
+        received = "another file" if changed in found else "none"
+        raise damaged(path, f"{changed} as it was planned", received, "encode again with --overwrite")
 
 
 def _file_fault(file: Place, digest: Any) -> str | None:
     if not is_file(file):
         return "missing"
-    return None if _sha256(file) == digest else "its bytes do not match its checksum"
-
-
-def _sha256(file: Place) -> str:
-    if not isinstance(file, Path):
-        return hashlib.sha256(read_bytes(file)).hexdigest()
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return None if sha256_of(file) == digest else "its bytes do not match its checksum"

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import IdentityError
-from fusionkit.options.tables import ENCODE
-from fusionkit.sources import Source, column_names, open_source
+from fusionkit.sources import Source, source_from
 from fusionkit.store.manifest import read_manifest
 from fusionkit.store.presence import MANIFEST, is_complete
 from fusionkit.study.folder import StudyFolder, content_of
@@ -35,7 +34,7 @@ def encode_step(source: SourceStep, work: StudyFolder, commands: Commands) -> St
 
     def make() -> Made:
         try:
-            commands.encode(encode_options(source), store)
+            commands.encode(source.options, store)
         except IdentityError as error:
             raise IdentityError(
                 error.what,
@@ -54,35 +53,15 @@ def encode_step(source: SourceStep, work: StudyFolder, commands: Commands) -> St
     )
 
 
-def open_data(source: SourceStep) -> Source:
-    """The opened source, as an encode opens it; errors as in :func:`fusionkit.sources.open_source`."""
-    options = encode_options(source)
-    return open_source(
-        options["source"],
-        config=options["config"],
-        revision=options["revision"],
-        lines=options["task"] == "mlm",
-        columns=column_names(options["columns"]),
-        limit=options["limit"],
-    )
-
-
 def opened_once() -> Callable[[SourceStep], Source]:
-    """A function like :func:`open_data` that reads a data set once, even if several sources encode it."""
+    """A function that opens a source as an encode does; it reads a data set once, even if several sources encode it."""
     opened: dict[tuple[Any, ...], Source] = {}
 
     def open_known(source: SourceStep) -> Source:
-        options = encode_options(source)
-        of_data = ("source", "config", "revision", "columns", "limit")
-        key = (options["task"] == "mlm", *(options[name] for name in of_data))
+        options, of_data = source.options, ("source", "config", "revision", "columns", "limit")
+        key = (options.get("task") == "mlm", *(options.get(name) for name in of_data))
         if key not in opened:
-            opened[key] = open_data(source)
+            opened[key] = source_from(options)
         return opened[key]
 
     return open_known
-
-
-def encode_options(source: SourceStep) -> dict[str, Any]:
-    """All options of an encode by parameter, as ``load_inputs`` of the command line takes them."""
-    plain = {entry.parameter: entry.default for entry in ENCODE.values() if entry.flag != "device"}
-    return {**plain, **source.options}

@@ -14,17 +14,19 @@ import yaml
 
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.stores import Stores
+from fusionkit.errors import errors_at
 from fusionkit.fit.sweep.blocks import Sweep, expand_blocks
 from fusionkit.fit.sweep.multi import opened
 from fusionkit.io.files import write_durably
 from fusionkit.io.places import Place
 from fusionkit.plural import counted
-from fusionkit.runs.folder import ANSWERS, RECORD, RunsFolder, all_failed
+from fusionkit.runs.folder import ANSWERS, RECORD, RunsFolder
+from fusionkit.runs.record import all_failed
 from fusionkit.specs import RunSpec, canonical_json, digest_of
 from fusionkit.statistics.kept_answers import RunAnswers
 from fusionkit.store import Store, open_store
 from fusionkit.study.folder import StudyFolder, content_of
-from fusionkit.study.steps import Commands, Made, Step, errors_at
+from fusionkit.study.steps import Commands, Made, Step
 from fusionkit.study.study import SweepStep
 from fusionkit.study.sweeps import sweep_text
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import StoreError, UsageError
-from fusionkit.io.files import disk_errors, read_json, write_json
+from fusionkit.io.files import disk_errors, read_json, sha256_of, write_json
 from fusionkit.io.locks import NO_LOCKS, holder_of, sign, this_process, try_lock_in
 from fusionkit.specs import canonical_json
 from fusionkit.study.steps import Made, Step
@@ -67,11 +67,11 @@ class StudyFolder:
         others = [each.name for each in path.iterdir() if each.name not in OURS] if path.is_dir() else []
         known = read_json(ledger) if ledger.is_file() else None
         if path.is_file() or (others and known is None) or (known is not None and known.get("format") != FORMAT):
-            told = f"a folder with {sorted(others)[0]}" if known is None else f"a {LEDGER} of something else"
+            there = f"a folder with {min(others)}" if others else "a file"
             raise UsageError(
                 f"{path} is no folder of a study",
                 expected="a new place, an empty folder or one that `fusionkit run` wrote",
-                received="a file" if path.is_file() else told,
+                received=there if known is None else f"a {LEDGER} of something else",
                 remedy="choose another --out; nothing was touched",
             )
         if known is not None and known.get("version") != VERSION:
@@ -154,8 +154,7 @@ class Ledger:
 def content_of(path: Path) -> str:
     """SHA-256 of a file's bytes, or of the names and bytes of all files below a folder."""
     if path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path)
     below = sorted(each for each in path.rglob("*") if each.is_file())
     told = {each.relative_to(path).as_posix(): content_of(each) for each in below}
     return hashlib.sha256(canonical_json(told).encode()).hexdigest()

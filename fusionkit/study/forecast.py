@@ -27,7 +27,7 @@ from fusionkit.plural import counted
 from fusionkit.sources import Source
 from fusionkit.store.manifest import read_manifest
 from fusionkit.store.presence import is_complete, is_store, states_path
-from fusionkit.study.encode_step import encode_options, opened_once
+from fusionkit.study.encode_step import opened_once
 from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.folder import StudyFolder
 from fusionkit.study.run import Data, Known, prepare
@@ -111,7 +111,7 @@ class _Planner:
             told = f"{known:,} known from records" if known else ""
             if not untrained.specs:
                 return StepForecast(name, MISSING, 0, 0.0, told)
-            found = self._commands.forecast(fitting.store, untrained, runs, self._measured)
+            found, _ = self._commands.forecast(fitting.store, untrained, runs, self._measured)
             if not (left := found.runs - found.there):
                 self._ready.add(sweep.name)
                 return StepForecast(name, MISSING if known else THERE, 0, 0.0, told or counted(runs_in_all, "run"))
@@ -155,13 +155,13 @@ def sample_store(
     source: SourceStep, data: Source, folder: Path, encode: Callable[[Mapping[str, Any], Path], None]
 ) -> SourceStore:
     """Encode some examples of each split of a source, drawn uniformly, and extrapolate rows, bytes and time."""
-    options, splits = encode_options(source), data.splits
-    few, store = folder / f"{source.name}.examples", folder / f"{source.name}.store"
-    few.mkdir()
+    splits = data.splits
+    few, store = folder / "examples" / source.name, folder / f"{source.name}.store"
+    few.mkdir(parents=True)
     for split, examples in splits.items():
         chosen = np.random.default_rng(0).permutation(examples.num_rows)[: SAMPLE[split]]
         pq.write_table(examples.take(np.sort(chosen)), few / f"{split}.parquet")
-    encode({**options, "source": str(few), "config": None, "revision": None, "columns": None}, store)
+    encode({**source.options, "source": str(few), "config": None, "revision": None, "columns": None}, store)
     manifest, sizes = read_manifest(store), {split: examples.num_rows for split, examples in splits.items()}
     sampled = manifest["splits"]
 

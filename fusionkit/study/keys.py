@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+from fusionkit.options.comparison import Comparison
 from fusionkit.options.entry import NONE, WHOLE, OptionInfo, options_of
 from fusionkit.options.tables import ENCODE, FIT, STORES, by_flag
-from fusionkit.runs.folder import FLAT
+from fusionkit.runs.record import FLAT
 from fusionkit.specs import RunSpec
-from fusionkit.study.study import Comparison, Report
+from fusionkit.study.study import Report
 
 ALL_FIGURES = "all"
 

@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.bundled import travel_desk
-from fusionkit.errors import UsageError, unknown_name
+from fusionkit.errors import UsageError, errors_at, unknown_name
 from fusionkit.names import FIGURES
+from fusionkit.options.comparison import Comparison, baseline_parts
+from fusionkit.options.entry import YES_NO
 from fusionkit.options.yaml_file import YamlNode, read_options
 from fusionkit.options.yaml_texts import Keys
 from fusionkit.sources.source import HUB_ID
+from fusionkit.specs import EncodeSpec
 from fusionkit.study.keys import ALL_FIGURES, BLOCKS, COLUMNS, COMPARISON, ENCODING, REPORT, SOURCE, TOP
-from fusionkit.study.study import Comparison, Report, SourceStep, Study
+from fusionkit.study.study import Report, SourceStep, Study
 from fusionkit.study.sweeps import read_sweep_step
 from fusionkit.study.yaml_tree import all_among, block_at, read_written
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # of a source, sweep or comparison: it names a file or folder
-YES, NO = ("yes", "true"), ("no", "false")
 
 
 def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = ()) -> Study:
@@ -51,7 +53,7 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
     comparisons = {name: _comparison(written, name, list(sweeps)) for name in block_at(written, ("comparisons",))}
     title = str(top.get("title") or path.name.split(".")[0])
     figures, report = _figures(written), _report(written, title)
-    study = Study(path, title, sources, sweeps, comparisons, figures, report, top)
+    study = Study(title, sources, sweeps, comparisons, figures, report, written)
     return _only(study, only) if only else study
 
 
@@ -78,7 +80,8 @@ def _source(written: YamlNode, name: str, shared: Mapping[str, Any]) -> SourceSt
     if encoder is not None:
         where: Keys = ("sources", name, "encoder") if "encoder" in own else ("encoder",)
         step.options["encoder"] = _beside(written, where, encoder) or encoder
-    written.checked(("sources", name), lambda: step.spec)
+    with errors_at(step.place):
+        EncodeSpec.of(step.options)
     return step
 
 
@@ -141,11 +144,12 @@ def _check_comparison(written: YamlNode, keys: Keys, comparison: Comparison) -> 
             expected="one of the columns behind `by:`",
             received=", ".join(comparison.by) or "none",
         )
-    for part in (comparison.baseline or "").split(","):
-        name, equals, _ = part.partition("=")
-        # `dwatt:scale=yes` is a value of the column fusion.
-        if equals and ":" not in name:
-            written.among((*keys, "baseline"), "column of the results", name, COLUMNS)
+    for part in baseline_parts(comparison.baseline or "", COLUMNS):
+        # `linear:gamma=no,norm=token` is one value: the commas and equals signs after the colon are a fusion's.
+        for piece in [part] if ":" in part else part.split(","):
+            name, equals, _ = piece.partition("=")
+            if equals and ":" not in name:
+                written.among((*keys, "baseline"), "column of the results", name, COLUMNS)
 
 
 def _figures(written: YamlNode) -> tuple[str, ...] | None:
@@ -161,8 +165,8 @@ def _figures(written: YamlNode) -> tuple[str, ...] | None:
 def _report(written: YamlNode, title: str) -> Report | None:
     value = written.value.get("report", "no")
     if isinstance(value, str):
-        written.among(("report",), "choice for the report", value, (*YES, *NO))
-        return Report(title) if value in YES else None
+        written.among(("report",), "choice for the report", value.lower(), YES_NO)
+        return Report(title) if YES_NO[value.lower()] else None
     block = block_at(written, ("report",), REPORT, "key of the report")
     return Report(**{"title": title, **read_options(written, ("report",), block, REPORT)})
 

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
 
-from fusionkit.errors import UsageError, unknown_name
+from fusionkit.errors import NothingFinishedError, UsageError, unknown_name
 from fusionkit.io.files import write_durably
+from fusionkit.options.comparison import Comparison
+from fusionkit.options.entry import options_of
 from fusionkit.report import write_report
-from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
 from fusionkit.runs.ablations import ABLATION
 from fusionkit.runs.example_scores import ExampleScores
-from fusionkit.runs.folder import flat_tests
-from fusionkit.runs.shown_split import TEST
+from fusionkit.runs.record import flat_tests, metrics_of
 from fusionkit.runs.summary import NOTES
+from fusionkit.runs.tables.comparison_notes import comparison_notes
+from fusionkit.runs.tables.paper_tables import table_files
 from fusionkit.runs.tabulate import tabulate
-from fusionkit.runs.task_rows import metrics_of
 from fusionkit.statistics.kept_answers import RunAnswers
 from fusionkit.study.fit_step import SweepFit, all_digests, runs_content
 from fusionkit.study.folder import StudyFolder, content_of
 from fusionkit.study.steps import Commands, Made, Step
-from fusionkit.study.study import Comparison, Report, Study
+from fusionkit.study.study import Report, Study
 
 
 class Recorded(Protocol):
@@ -46,11 +47,11 @@ def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fi
         return {"comparison": dataclasses.asdict(comparison), "runs": runs}
 
     def make() -> Made:
-        summary, notes = summary_of(comparison, frame_of(comparison, fittings), commands, answers_of(fittings))
-        files = commands.tables(summary, notes, comparison.across).items()
-        for suffix, text in files:
+        summary, notes = summary_of(comparison, frame_of(comparison, fittings), commands.say, answers_of(fittings))
+        files = table_files(summary, notes, comparison.across)
+        for suffix, text in files.items():
             write_durably(work.table(comparison.name, suffix), text.encode())
-        return work.contents(work.name(work.table(comparison.name, suffix)) for suffix, _ in files)
+        return work.contents(work.name(work.table(comparison.name, suffix)) for suffix in files)
 
     return Step(f"table {comparison.name}", command_of(comparison, work), made_from, work.contents, make)
 
@@ -80,36 +81,30 @@ def answers_of(fittings: Mapping[str, Recorded]) -> ExampleScores:
 
 
 def summary_of(
-    comparison: Comparison, frame: pd.DataFrame, commands: Commands, answers: ExampleScores
+    comparison: Comparison, frame: pd.DataFrame, say: Callable[[str], None], answers: ExampleScores
 ) -> tuple[pd.DataFrame, list[str]]:
     """The summary, and the notes below it; if the comparison fails, the summary lacks it, and a note says why."""
-    names = ("by", "split", "choose_by", "average", "over", "interval", "pareto", "ranks")
-    told = {name: getattr(comparison, name) for name in names}
-    choice = {name: getattr(comparison, name) for name in ("baseline", "block", "simultaneous", "test", "correction")}
-    if comparison.baseline is None:
-        summary = tabulate(frame, **told, answers=answers)
-        return summary, summary.attrs[NOTES]
     try:
-        summary = tabulate(frame, **told, **choice, answers=answers)
+        summary = tabulate(frame, **comparison.tabulate_options, answers=answers)
     except UsageError as error:
-        commands.say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
-        summary = tabulate(frame, **told, answers=answers)
+        if comparison.baseline is None:
+            raise
+        say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
+        summary = tabulate(frame, **dataclasses.replace(comparison, baseline=None).tabulate_options, answers=answers)
         return summary, [*summary.attrs[NOTES], f"not compared: {error.what}"]
-    return summary, [*summary.attrs[NOTES], *commands.notes(summary)]
+    return summary, [*summary.attrs[NOTES], *(comparison_notes(summary) if comparison.baseline is not None else [])]
 
 
 def command_of(comparison: Comparison, work: StudyFolder) -> str:
     """The command that shows the same for the runs of one sweep."""
     folder = work.runs(comparison.sweeps[0]) if len(comparison.sweeps) == 1 else work.path / "runs" / "SWEEP"
-    options = [word for name in comparison.by for word in ("--by", name)]
-    options += [word for name in comparison.average for word in ("--average", name)]
-    names = ["metric", *(["split"] if comparison.split != TEST else []), "over", "interval", "choose_by", "pareto"]
-    names += ["baseline", "block", "test", "correction"] if comparison.baseline is not None else []
-    for name in names:
-        if (value := getattr(comparison, name)) is not None:
-            options += [f"--{name.replace('_', '-')}", value]
-    options += ["--ranks"] if comparison.ranks else []
-    options += ["--simultaneous"] if comparison.baseline is not None and comparison.simultaneous else []
+    options, known = list[str](), options_of(Comparison)
+    for name, value in {**comparison.tabulate_options, "metric": comparison.metric}.items():
+        if value == known[name].default:
+            continue
+        flag = f"--{known[name].flag}"
+        given = value if isinstance(value, tuple) else (value,)
+        options += [flag] if value is True else [word for each in given for word in (flag, each)]
     return shlex.join(["fusionkit", "results", str(folder), *options])
 
 
@@ -118,12 +113,13 @@ def figures_step(study: Study, work: StudyFolder, commands: Commands) -> Step:
 
     def make() -> Made:
         data = read_report_data(*_places(study, work))
-        predictions, drawn = AllPredictions(data), []
+        drawn = []
         for name in study.figures or [None]:
             try:
-                drawn += draw(data, predictions, None if name is None else [name])
+                drawn += draw(data, None if name is None else [name])
             except UsageError as error:
-                commands.say(f"figure {name} is left out: {error.what}")
+                what = "all figures are" if name is None else f"figure {name} is"
+                commands.say(f"{what} left out: {error.what}")
         return work.contents(map(work.name, write_figures(drawn, work.figures)))
 
     told = ["all"] if study.figures is None else study.figures
@@ -132,11 +128,16 @@ def figures_step(study: Study, work: StudyFolder, commands: Commands) -> Step:
 
 
 def report_step(report: Report, study: Study, work: StudyFolder, commands: Commands) -> Step:
+    """Write the page. Where no run has finished it is left out, with a message."""
     told = {"title": report.title, "baseline": report.baseline}
 
     def make() -> Made:
         runs, stores = _places(study, work)
-        facts = write_report(runs, work.report, baseline=report.baseline, title=report.title, stores=stores)
+        try:
+            facts = write_report(runs, work.report, baseline=report.baseline, title=report.title, stores=stores)
+        except NothingFinishedError as error:
+            commands.say(f"the report is left out: {error.what}")
+            return {}
         for line in facts.left_out:
             commands.say(f"report: {line}")
         return work.contents([work.name(work.report)])

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fusionkit.errors import unknown_name
+from fusionkit.errors import errors_at, unknown_name
+from fusionkit.names import ROLES
 from fusionkit.report.altair import altair, vl_convert
 from fusionkit.sources import Source, guess_columns
-from fusionkit.study.encode_step import encode_options, encode_step, opened_once
+from fusionkit.study.encode_step import encode_step, opened_once
 from fusionkit.study.fit_step import SweepFit, fit_step
 from fusionkit.study.folder import Ledger, StudyFolder
 from fusionkit.study.report_steps import figures_step, report_step, table_step
-from fusionkit.study.steps import Commands, Step, errors_at
+from fusionkit.study.steps import Commands, Step
 from fusionkit.study.study import SourceStep, Study, SweepStep
 
 Known = Mapping[str, dict[str, Any]]
@@ -94,7 +95,7 @@ def run_study(
     with work.held():
         prepared = prepare(study, work, commands, known, opened_once())
         ledger = prepared.ledger
-        ledger.begin(command, study.value)
+        ledger.begin(command, study.written.value)
         for step in prepared.steps:
             began = time.monotonic()
             if step.is_done(ledger.step(step.name)):
@@ -141,8 +142,7 @@ def labels_of(sweep: SweepStep, source: str) -> set[str]:
 
 def columns_of(source: SourceStep, data: Data) -> list[str]:
     """The columns of a source, after a check that its text columns are found as in an encode."""
-    options = encode_options(source)
     with errors_at(f"{source.place}, source {source.name}"):
         opened = data(source)
-        guess_columns(opened, text=options["text"], pair=options["pair"], tokens=options["tokens"])
+        guess_columns(opened, **{role: source.options.get(role) for role in ROLES})
     return list(next(iter(opened.splits.values())).column_names)

@@ -5,12 +5,11 @@ Numbers may be quoted, because the file's values are read as text.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.cluster.settings import SETTINGS
 from fusionkit.fit.sweep.multi import TASK
 from fusionkit.fusions import FUSIONS, fusion_class, options_of
 from fusionkit.heads import HEADS, LM_HEADS
@@ -52,7 +51,7 @@ def study_schema() -> Schema:
         "comparisons": _named(_closed(comparison)),
         "figures": {"anyOf": [{"const": ALL_FIGURES}, figures, {"type": "array", "items": figures}]},
         "report": {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no"]}, _closed(_keys(REPORT))]},
-        "cluster": _closed({field.name: _setting(str(field.type)) for field in dataclasses.fields(ClusterSettings)}),
+        "cluster": _closed(_keys(SETTINGS)),
     }
     told = {name: {**part, "description": TOP[name].help} for name, part in parts.items()}
     return {
@@ -137,15 +136,6 @@ def _number(kind: object, **bounds: float) -> Schema:
     if kind is float:
         return {"anyOf": [{"type": "number", **bounds}, {"type": "string", "pattern": NUMBER}]}
     return {"type": ["string", "number"]}
-
-
-def _setting(kind: str) -> Schema:
-    """The schema of a cluster's setting, from its field's type."""
-    if kind.startswith("bool"):
-        return {"type": "boolean"}
-    if kind.startswith(("int", "float")):
-        return _number(int if kind.startswith("int") else float)
-    return _listed({"type": "string"}) if kind.startswith("tuple") else {"type": "string"}
 
 
 def _listed(single: Schema) -> Schema:

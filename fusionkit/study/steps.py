@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import pandas as pd
-
 from fusionkit.dataset.stores import Stores
-from fusionkit.errors import UsageError
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.estimate import Forecast, Measurements
 from fusionkit.fit.sweep.blocks import Sweep
@@ -76,25 +72,8 @@ class Commands(Protocol):
     def fit(self, store: Stores, sweep: Sweep, runs: Path) -> None:
         """Train the runs of a sweep that are missing."""
 
-    def notes(self, summary: pd.DataFrame) -> Sequence[str]:
-        """The notes below a table of compared groups."""
-
-    def forecast(self, store: Stores, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
-        """The cost of the missing runs of a sweep; measured values are added to ``known``."""
+    def forecast(self, store: Stores, sweep: Sweep, runs: Path, known: Measurements) -> tuple[Forecast, list[str]]:
+        """The cost of the missing runs of a sweep, and notes; measured values are added to ``known``."""
 
     def measure(self, specs: Sequence[RunSpec], cost: CostModel, known: Measurements) -> None:
         """Measure runs over samples of their stores, and add the measurements to ``known``."""
-
-    def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:
-        """The content of a summary's files, by suffix."""
-
-
-@contextmanager
-def errors_at(place: str) -> Iterator[None]:
-    """Put a place in the study's file in front of usage errors."""
-    try:
-        yield
-    except UsageError as error:
-        raise UsageError(
-            f"{place}: {error.what}", expected=error.expected, received=error.received, remedy=error.remedy
-        ) from error

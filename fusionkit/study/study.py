@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from fusionkit.fit.sweep.file import Block
-from fusionkit.names import BLOCKS, CHOOSERS, COSTS, OVER, SHOWN_SPLITS
-from fusionkit.options.entry import WHOLE, about, option, options_of
-from fusionkit.specs import EncodeSpec
-from fusionkit.statistics import CORRECTIONS, INTERVALS, TESTS
+from fusionkit.options.comparison import Comparison
+from fusionkit.options.entry import about, option
+from fusionkit.options.yaml_file import YamlNode
 from fusionkit.tasks.joint import is_multi
 
 
@@ -26,14 +24,6 @@ class SourceStep:
     name: str
     options: dict[str, Any]
     place: str
-
-    @property
-    def spec(self) -> EncodeSpec:
-        """The options of its encoding."""
-        known = options_of(EncodeSpec).values()
-        return EncodeSpec(
-            **{entry.name: self.options[entry.parameter] for entry in known if entry.parameter in self.options}
-        )
 
     @property
     def command(self) -> list[str]:
@@ -75,37 +65,6 @@ class SweepStep:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A table of results."""
-
-    name: str
-    sweeps: tuple[str, ...] = field(metadata=about("Sweeps whose runs are compared. [default: all]", lists=WHOLE))
-    by: tuple[str, ...] = option((), "Columns to group by. [default: what differs]", lists=WHOLE)
-    average: tuple[str, ...] = option((), "Columns to average over, for instance data.", lists=WHOLE)
-    across: str | None = option(None, "The grouping column whose values become columns of the Markdown table.")
-    baseline: str | None = option(None, "Group to compare with: a value of a `by` column, or COLUMN=VALUE.")
-    metric: str | None = option(None, "Score to show. [default: the task's own]")
-    split: str = option(
-        "test", "The split whose score is shown; validation for runs without a test score.", choices=SHOWN_SPLITS
-    )
-    over: str | None = option(
-        None, "What intervals and p-values generalise to. [default: both, if possible]", choices=OVER
-    )
-    block: str = option("data_seed", "The unit that differences are resampled by.", choices=BLOCKS)
-    interval: str = option("t", "How 95 % intervals are computed.", choices=tuple(INTERVALS))
-    simultaneous: bool = option(False, "Make the intervals of differences hold for all of them at once.")
-    test: str | None = option(
-        None, "Test of paired differences over seeds. [default: permutation]", choices=tuple(TESTS)
-    )
-    choose_by: str | None = option(
-        None, "Show only the rates, epochs and layers that this chose. [default: each is a group]", choices=CHOOSERS
-    )
-    correction: str = option("holm", "Correction of p-values for many comparisons.", choices=tuple(CORRECTIONS))
-    ranks: bool = option(False, "Rank groups; groups that paired tests do not tell apart share ranks.")
-    pareto: str | None = option(None, "Mark groups that are better than all cheaper ones, by this cost.", choices=COSTS)
-
-
-@dataclass(frozen=True)
 class Report:
     title: str = field(metadata=about("Title of the page. [default: the study's]"))
     baseline: str | None = option(None, "The fusion to compare with.")
@@ -116,15 +75,14 @@ class Study:
     """A whole study, checked.
 
     Attributes:
-        path: the file. figures: their names; None is every figure that the runs have data for, empty is none.
-        value: the file's content as texts, after ``--set``.
+        figures: their names; None is every figure that the runs have data for, empty is none.
+        written: the file's content, after ``--set``.
     """
 
-    path: Path
     title: str
     sources: dict[str, SourceStep]
     sweeps: dict[str, SweepStep]
     comparisons: dict[str, Comparison]
-    figures: tuple[str, ...] | None = ()
-    report: Report | None = None
-    value: dict[str, Any] = field(default_factory=dict)
+    figures: tuple[str, ...] | None
+    report: Report | None
+    written: YamlNode

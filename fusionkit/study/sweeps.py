@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusionkit.dataset.share import parse_share
+from fusionkit.errors import errors_at
 from fusionkit.fit.sweep.checks import CHECKS, seed_pairs
-from fusionkit.fit.sweep.file import Block, overlaid, parts_of, products
+from fusionkit.fit.sweep.file import Block, blocks_of, overlaid, products
+from fusionkit.fit.sweep.method_choices import refuse_strays
 from fusionkit.fit.sweep.multi import read_tasks
 from fusionkit.fit.sweep.open_widths import leaves_out
 from fusionkit.fit.train.schedule import check_options
@@ -17,7 +19,7 @@ from fusionkit.options.entry import PRODUCT, options_of
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.options.yaml_file import YamlNode, read_options
 from fusionkit.options.yaml_texts import Keys
-from fusionkit.specs import RunSpec
+from fusionkit.specs import FROZEN, RunSpec
 from fusionkit.study.keys import FROM, SWEEP
 from fusionkit.study.study import SweepStep
 from fusionkit.study.yaml_tree import block_at
@@ -25,7 +27,7 @@ from fusionkit.tasks import tasks_of
 from fusionkit.tasks.joint import fitting_heads, is_multi
 
 BLOCK = "options of fit below it"
-ANY = RunSpec(store="0" * 16, task="classification", label="label", fusion="last", head="classifier")
+ANY = RunSpec(store="0" * 16, task="classification", label="label", method="full", fusion="last", head="classifier")
 
 
 def read_sweep_step(
@@ -38,7 +40,7 @@ def read_sweep_step(
     """
     keys: Keys = ("sweeps", name)
     top = block_at(written, keys, SWEEP, "key of a sweep", f"sweep {name!r}", BLOCK)
-    parts = parts_of(written, keys)
+    parts = blocks_of(written, keys)
     own = {key: value for key, value in top.items() if key in FIT}
     every = block_at(
         written, ("fit",), [key for key in FIT if key not in FROM], "option that sweeps can share", expected=BLOCK
@@ -50,7 +52,8 @@ def read_sweep_step(
         for key in part:
             written.among((*at, key), "key of a block of runs", key, FIT)
         for block in products(overlaid(shared, _options(written, at, part, before))):
-            written.checked(at, lambda block=block: _check_together(block))  # type: ignore[misc]
+            with errors_at(written.where(*at)):
+                _check_together(block)
             blocks.append(block)
     tasks = read_tasks(written, (*keys, "tasks"), top["tasks"]) if "tasks" in top else []
     for number, task in enumerate(tasks):
@@ -78,9 +81,12 @@ def read_sweep_step(
 
 
 def _check_together(block: Mapping[str, Any]) -> None:
-    """Refuse a head that does not fit its task, options that its head cannot use, and a width that nothing sets."""
+    """Refuse a head that does not fit its task, options that its head or its methods cannot use, and a width that
+    nothing sets.
+    """
     task, head = block.get("task"), block.get("head")
     leaves_out(block)
+    refuse_strays(block.get("methods", (FROZEN,)), block)
     seed_pairs(*(block.get(name) for name in ("seeds", "data_seeds", "init_seeds")))
     if is_multi(task):  # their heads are checked with their stores
         return
@@ -91,7 +97,7 @@ def _check_together(block: Mapping[str, Any]) -> None:
     else:
         return
     known = options_of(RunSpec)
-    plain = [entry.name for entry in FIT.values() if entry is known.get(entry.name) and entry.lists == PRODUCT]
+    plain = [entry.name for entry in FIT.values() if entry == known.get(entry.name) and entry.lists == PRODUCT]
     taken = {name: block[name] for name in plain if name in block}
     check_options(dataclasses.replace(ANY, head=chosen, **taken))
 
@@ -130,7 +136,8 @@ def _stores(
         text = item if isinstance(item, str) else repr(item)
         name, colon, share = text.partition(":") if shares else (text, "", "")
         written.among(at, "source", name, sources)
-        found.append((name, written.checked(at, lambda s=share: parse_share(s)) if colon else None))  # type: ignore[misc]
+        with errors_at(written.where(*at)):
+            found.append((name, parse_share(share) if colon else None))
     return found
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 
 from fusionkit.errors import UsageError
-from fusionkit.options.yaml_file import YamlNode
-from fusionkit.options.yaml_texts import Keys, parse_texts, read_texts
+from fusionkit.options.yaml_file import YamlNode, read_yaml
+from fusionkit.options.yaml_texts import Keys, parse_texts
 
 HOLE = re.compile(r"\$\{([^}]*)\}")
 
@@ -29,15 +29,11 @@ def read_written(path: Path, settings: Sequence[str] = (), given: Mapping[str, s
     Args:
         given: further names for ``${…}``, with their values.
     """
-    path = path.expanduser()
-    value, places = read_texts(path, "study", "a YAML file with sources, sweeps and comparisons", "mend that line")
-    if not isinstance(value, dict):
-        raise UsageError(
-            f"{path} holds no study", expected="keys like `sources:` and `sweeps:`", remedy="write one key a line"
-        )
+    expected = "a YAML file with sources, sweeps and comparisons"
+    written = read_yaml(path.expanduser(), "study", expected, "mend that line")
     for setting in settings:
-        _set(value, setting, path, places)
-    return _filled(YamlNode(path, value, places), given or {})
+        _set(written, setting)
+    return _filled(written, given or {})
 
 
 def block_at(
@@ -54,7 +50,7 @@ def block_at(
     for key in keys:
         block = block.get(key, {})
     if not isinstance(block, dict):
-        raise written.wrong(keys, f"{what or repr(keys[-1])} is a block", expected=expected, received=repr(block))
+        raise written.wrong(keys, f"{what or repr(keys[-1])} is no block", expected=expected, received=repr(block))
     if known is not None:
         for key in block:
             written.among((*keys, key), kind, key, known)
@@ -67,7 +63,7 @@ def all_among(written: YamlNode, keys: Keys, kind: str, names: Iterable[str], kn
         written.among((*keys, str(number)), kind, name, known)
 
 
-def _set(value: dict[str, Any], setting: str, path: Path, places: dict[Keys, str]) -> None:
+def _set(written: YamlNode, setting: str) -> None:
     """Apply one ``KEY.KEY=VALUE`` to the content of the file; the value is read as YAML."""
     name, equals, text = setting.partition("=")
     keys = tuple(name.split("."))
@@ -78,26 +74,26 @@ def _set(value: dict[str, Any], setting: str, path: Path, places: dict[Keys, str
             received=setting,
             remedy="write it like --set encoder=roberta-large or --set sweeps.main.seeds=1",
         )
-    block: Any = value
+    block: Any = written.value
     for depth, key in enumerate(keys[:-1], 1):
         inner = block.setdefault(key, {}) if isinstance(block, dict) else _item(block, key)
         if not isinstance(inner, (dict, list)):
             raise UsageError(
                 f"--set {setting}: {'.'.join(keys[:depth])} is no block",
                 received=repr(inner),
-                remedy=f"set {'.'.join(keys[:depth])} itself, or write it as a block in {path}",
+                remedy=f"set {'.'.join(keys[:depth])} itself, or write it as a block in {written.path}",
             )
         block = inner
     last = keys[-1]
     if isinstance(block, list) and _item(block, last) is None:
         raise UsageError(f"--set {setting}: there is no item {last}", expected=f"0 to {len(block) - 1}", received=last)
-    for known in [known for known in places if known[: len(keys)] == keys]:
-        del places[known]
+    for known in [known for known in written.places if known[: len(keys)] == keys]:
+        del written.places[known]
     try:
-        found = parse_texts(text, path, keys, {})
+        found = parse_texts(text, written.path, keys, {})
     except yaml.YAMLError as error:
         raise UsageError(f"--set {setting}: no value that YAML reads", received=" ".join(str(error).split())) from error
-    places[keys] = f"--set {name}"
+    written.places[keys] = f"--set {name}"
     block[int(last) if isinstance(block, list) else last] = found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.heads import HEADS, LM_HEADS, REGISTRY, each_head, head_entry, reads_sequences
+from fusionkit.heads import HEADS, LM_HEADS, REGISTRY, each_head, head_entry, reads_sequences, sequences_of
 from fusionkit.tasks.task import Task
 
 
@@ -25,7 +25,7 @@ def check_head(task: Task, head: str, name: str = "") -> None:
     known = table_heads(task, alone)
     if head in known:
         return
-    if not is_somebodys(head):
+    if not is_external(head):
         raise unknown_name(f"head for {called}", head, known)
     entry = head_entry(head)
     if task.name not in entry.tasks or (entry.sequences is not None and not alone):
@@ -38,7 +38,19 @@ def check_head(task: Task, head: str, name: str = "") -> None:
         )
 
 
-def is_somebodys(head: str) -> bool:
+def check_sides(head: str, sides: int) -> None:
+    """Raise UsageError if a head reads another number of sequences than the ``sides`` (1 or 2) of an example."""
+    if (sequences_of(head) or sides) == sides:
+        return
+    raise UsageError(
+        f"head {head!r} " + ("compares two sequences" if sides == 1 else "reads one sequence an example"),
+        expected="pairs stored as two sequences" if sides == 1 else "texts, or pairs stored as one sequence",
+        received="one sequence an example" if sides == 1 else "pairs stored as two sequences",
+        remedy=f"encode again with --pair-as {'two' if sides == 1 else 'one'}, or choose another --head",
+    )
+
+
+def is_external(head: str) -> bool:
     """Whether a head comes from an import path or an installed package, not from fusionkit's table."""
     return ":" in head or (head not in HEADS and head in REGISTRY.names())
 

@@ -7,7 +7,6 @@ A run's spec has them as texts: ``task`` is ``topic=classification,slots=tagging
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -15,8 +14,9 @@ from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.heads import each_head
+from fusionkit.plural import counted
 from fusionkit.specs import MULTI, RunSpec
-from fusionkit.tasks.head_check import check_head, is_somebodys, table_heads
+from fusionkit.tasks.head_check import check_head, table_heads
 from fusionkit.tasks.table import TASKS
 from fusionkit.tasks.task import Task
 
@@ -75,7 +75,7 @@ def text_of(tasks: Mapping[str, Task]) -> str:
     return next((short for short, whole in SHORT.items() if whole == text), text)
 
 
-def told_tasks(task: str, label: str) -> str:
+def shown_tasks(task: str, label: str) -> str:
     """What a run learns, for display: its column, or the names of several tasks, ``sst2 + trec6``.
 
     Args:
@@ -119,14 +119,16 @@ def fitting_heads(tasks: Mapping[str, Task], head: str | None) -> str:
         UsageError: a head that does not fit its task.
     """
     alone = len(tasks) == 1
-    known = {name: table_heads(task, alone) for name, task in tasks.items()}
-    chosen = {name: heads[0] for name, heads in known.items()}
+    chosen = {name: table_heads(task, alone)[0] for name, task in tasks.items()}
     if head is not None and "=" not in head:
         parts = each_head(head)
-        if len(parts) != len(tasks) or not any(map(is_somebodys, parts)):
-            whole = ["+".join(each) for each in itertools.product(*known.values())]
-            if head not in whole:
-                raise unknown_name(f"head for {text_of(tasks)}", head, whole)
+        if len(parts) != len(tasks):
+            raise UsageError(
+                f"unknown head for {text_of(tasks)} {head!r}",
+                expected=f"{counted(len(tasks), 'head')}, like {'+'.join(chosen.values())}",
+                received=head,
+                remedy="name a head for each task, joined by +",
+            )
         chosen = dict(zip(tasks, parts, strict=True))
     elif head is not None:
         for part in head.split(","):

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fusionkit.metrics import label_scores, label_set_scores, language_model_scores, number_scores, tag_scores
 from fusionkit.tasks.label_column import read_label_lists, read_numbers, read_tags
 from fusionkit.tasks.task import Targets, Task, class_numbers
 
@@ -21,7 +20,7 @@ def tag_numbers(gold: list[Any], number: Mapping[str, int]) -> Targets:
 
 def distinct_number(number: float) -> Iterable[str]:
     """The text by which numbers are compared; a task needs at least two different numbers to learn."""
-    return (f"{number:g}",) if math.isfinite(number) else ()
+    return (repr(number),) if math.isfinite(number) else ()
 
 
 def numbers(gold: list[Any], number: Mapping[str, int]) -> Targets:
@@ -39,22 +38,16 @@ def class_marks(gold: list[Any], number: Mapping[str, int]) -> Targets:
 
 KINDS = (
     # One label an example: intent, sentiment, topic.
-    Task("classification", "example", label_scores),
+    Task("classification", "example"),
     # One label a pair of texts: paraphrase, entailment.
-    Task("pair-classification", "example", label_scores, needs_pair=True),
+    Task("pair-classification", "example", needs_pair=True),
     # One tag a word, read off the word's row: entities, slots, parts of speech.
-    Task("tagging", "word", tag_scores, read=read_tags, classes=iter, targets=tag_numbers),
+    Task("tagging", "word", read=read_tags, classes=iter, targets=tag_numbers),
     # One number an example or a pair of texts: similarity, rating.
-    Task(
-        "regression", "example", number_scores,
-        numeric=True, read=read_numbers, classes=distinct_number, targets=numbers,
-    ),
+    Task("regression", "example", numeric=True, read=read_numbers, classes=distinct_number, targets=numbers),
     # Any number of labels per example, each decided by itself, with one threshold for all.
-    Task(
-        "multi-label", "example", label_set_scores,
-        several=True, read=read_label_lists, classes=iter, targets=class_marks,
-    ),
+    Task("multi-label", "example", several=True, read=read_label_lists, classes=iter, targets=class_marks),
     # The sub-token behind each mask, predicted from the fused state at its position.
-    Task("mlm", "row", language_model_scores),
-)  # fmt: skip
+    Task("mlm", "row"),
+)
 TASKS = {task.name: task for task in KINDS}

@@ -1,4 +1,4 @@
-"""What a task is: the unit it labels, how its column is read, the heads that fit it, and how it is scored."""
+"""What a task is: the unit it labels, how its column is read, and the heads that fit it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ class Task:
     Attributes:
         name: as on the command line. unit: the thing that has a label: a whole ``example``, each ``word`` or each
             stored ``row``.
-        scores: gold and predicted labels, and the labels of train → named scores, the task's own metric first.
-            The set of scores depends on train's labels only, so that all splits have the same scores.
         needs_pair: True where examples are pairs of texts.
         numeric: True where a label is a number to predict, not a class.
         several: True where an example may have any number of classes.
@@ -45,7 +43,6 @@ class Task:
 
     name: str
     unit: Literal["example", "word", "row"]
-    scores: Callable[[Any, Any, list[str]], dict[str, float]]
     needs_pair: bool = False
     numeric: bool = False
     several: bool = False

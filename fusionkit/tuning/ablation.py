@@ -25,7 +25,7 @@ from fusionkit.io.files import read_json
 from fusionkit.metrics import split_score
 from fusionkit.runs.ablations import Ablation, write_ablation
 from fusionkit.runs.folder import RECORD
-from fusionkit.runs.task_rows import MEAN
+from fusionkit.runs.record import MEAN
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of
@@ -56,7 +56,7 @@ def ablate(
     if run.delta is None:
         raise _without_parts(spec)
     source = source_of(spec, stores)
-    tuned = tuned_of(run, source)
+    tuned = tuned_of(run)
     attached = tuned.attached
     if attached.skip is None:
         raise _without_parts(spec)

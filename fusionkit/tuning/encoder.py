@@ -28,34 +28,55 @@ class TunedEncoder:
     attached: Attached
 
 
-def load_tuned(store: Stores, spec: RunSpec, device: torch.device, place: str | None = None) -> TunedEncoder:
+def load_tuned(store: Stores, spec: RunSpec, device: torch.device) -> TunedEncoder:
     """The encoder whose identity a store has, with the method of a run.
 
     Weights that the method adds are drawn from the global generator.
-
-    Args:
-        place: where the encoder is now, if no longer where it was when the store was encoded.
 
     Raises:
         EncoderError: it cannot be loaded, or is not the one of the store.
         UsageError: it cannot take the method.
     """
-    identity, words = store.manifest["identity"], store.manifest["columns"]["tokens"] is not None
-    name = place or store.manifest["encoder"]["name"]
-    return tuned(encoder_of(name, identity["encoder"], identity["compute_dtype"], words, str(device)), spec)
+    manifest = store.manifest
+    return tuned(encoder_of(manifest["encoder"]["name"], manifest["identity"], str(device), dtype="float32"), spec)
 
 
 def encoder_of(
-    name: str, identity: Mapping[str, Any], dtype: str, words: bool, device: str, trust_remote_code: bool = False
+    name: str,
+    encoding: Mapping[str, Any],
+    device: str,
+    place: str | None = None,
+    *,
+    trust_remote_code: bool = False,
+    dtype: str | None = None,
+    remedy: str = "put that encoder back, or encode again with this one",
 ) -> Encoder:
-    """An encoder in float32, checked by its identity; ``dtype`` is the type of the weights when they were hashed."""
-    options: dict[str, Any] = {"device": device, "words": words, "trust_remote_code": trust_remote_code}
-    options["untrained"] = identity.get("untrained")
-    options["revision"] = None if Path(name).expanduser().is_dir() else identity.get("revision")
-    loaded = load_encoder(name, compute_dtype=dtype, **options)
-    what = f"encoder {name!r} is not the one that the store was encoded with"
-    refuse_other_encoder(loaded.identity, identity, what, "put that encoder back, or encode again with this one")
-    return loaded if dtype == "float32" else load_encoder(name, compute_dtype="float32", **options)
+    """The encoder of stored states, frozen, checked by its identity.
+
+    Args:
+        name: as it was recorded. encoding: as a run records it, or the identity of a store. place: where the encoder is
+            now, if the user named another place. dtype: of its weights; None is the one that they were hashed in.
+        remedy: where it is another encoder.
+
+    Raises:
+        EncoderError: it cannot be loaded, or is another one.
+    """
+    identity, hashed = encoding["encoder"], encoding["compute_dtype"]
+    # The recorded revision is a commit of the recorded repository.
+    elsewhere = place not in (None, name) or Path(name).expanduser().is_dir()
+    options: dict[str, Any] = {
+        "revision": None if elsewhere else identity.get("revision"),
+        "device": device,
+        "words": encoding["columns"]["tokens"] is not None,
+        "trust_remote_code": trust_remote_code,
+        "untrained": identity.get("untrained"),
+    }
+    loaded = load_encoder(place or name, compute_dtype=hashed, **options)
+    what = f"encoder {loaded.name!r} is not the recorded one"
+    refuse_other_encoder(loaded.identity, identity, what, remedy)
+    if dtype is None or dtype == hashed:
+        return loaded
+    return load_encoder(place or name, compute_dtype=dtype, **options)
 
 
 def tuned(encoder: Encoder, spec: RunSpec) -> TunedEncoder:

@@ -27,35 +27,40 @@ from fusionkit.tuning.tokens import TokenSource
 from fusionkit.tuning.upper_layers import UpperLayers
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class LiveStates:
     """The states of a split's rows, ``[rows, layers, hidden]``.
 
-    Args:
+    Attributes:
         passes: what computes them. layers: the encoder's layer at each position.
         batching: how sequences of similar length are batched; a minibatch may be computed in several such pieces.
         ranks: the processes that ask for the same rows at the same time; without gradients each computes a part.
     """
 
-    def __init__(
-        self, passes: FromText | FromLayer, layers: Sequence[int], batching: Batching, ranks: Ranks = ALONE
-    ) -> None:
-        self._passes, self._layers, self._batching, self._ranks = passes, tuple(layers), batching, ranks
-        self.shape = (len(passes.tokens.token_ids), len(layers), passes.encoder.hidden)
+    passes: FromText | FromLayer
+    layers: Sequence[int]
+    batching: Batching
+    ranks: Ranks = ALONE
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, layers, hidden."""
+        return len(self.passes.tokens.token_ids), len(self.layers), self.passes.encoder.hidden
 
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows and positions of layers, float32 ``[len(rows), layers, hidden]``, on the encoder's device."""
-        positions = range(len(self._layers)) if layers is None else layers
-        wanted, tokens = [self._layers[at] for at in positions], self._passes.tokens
-        device, found, places = self._passes.encoder.device, list[Tensor](), list[IntArray]()
+        positions = range(len(self.layers)) if layers is None else layers
+        wanted, tokens = [self.layers[at] for at in positions], self.passes.tokens
+        device, found, places = self.passes.encoder.device, list[Tensor](), list[IntArray]()
         sequences, which = np.unique(tokens.sequences_of(rows), return_inverse=True)
         order = np.argsort(which, kind="stable")  # rows of one sequence side by side
         bounds = np.searchsorted(which[order], np.arange(len(sequences) + 1))
         lengths = np.diff(tokens.offsets)[sequences]
-        together = self._ranks.count > 1 and not torch.is_grad_enabled()
-        for number, piece in enumerate(self._batching.cut(lengths)):
-            if together and number % self._ranks.count != self._ranks.rank:
+        together = self.ranks.count > 1 and not torch.is_grad_enabled()
+        for number, piece in enumerate(self.batching.cut(lengths)):
+            if together and number % self.ranks.count != self.ranks.rank:
                 continue
-            states = self._passes(sequences[piece], wanted)  # per layer [piece, length, hidden]
+            states = self.passes(sequences[piece], wanted)  # per layer [piece, length, hidden]
             mine = np.concatenate([order[bounds[each] : bounds[each + 1]] for each in piece])
             counts = (bounds[1:] - bounds[:-1])[piece]
             inside = rows[mine] - np.repeat(tokens.offsets[sequences[piece]], counts)
@@ -69,28 +74,18 @@ class LiveStates:
             whole = torch.zeros(len(rows), len(wanted), self.shape[2], device=device)
             for at, part in zip(places, found, strict=True):
                 whole[torch.from_numpy(at).to(device)] = part
-            return self._ranks.sum(whole)  # exact: each row is one rank's states plus zeros
+            return self.ranks.sum(whole)  # exact: each row is one rank's states plus zeros
         if not found:
             return torch.empty(0, len(wanted), self.shape[2], device=device)
         back = torch.from_numpy(np.argsort(np.concatenate(places))).to(device)
         return torch.cat(found).index_select(0, back)  # [len(rows), layers, hidden]
 
 
-class StoredStart:
-    """Live states computed from a split's stored ones, which can be read a window at a time.
+@dataclasses.dataclass(frozen=True, eq=False)
+class StoredStart(LiveStates):
+    """Live states computed from a split's stored ones, which can be read a window at a time."""
 
-    Args:
-        passes: from a stored layer; the rest is that of :class:`LiveStates`.
-    """
-
-    def __init__(self, passes: FromLayer, layers: Sequence[int], batching: Batching, ranks: Ranks = ALONE) -> None:
-        self._passes, self._given = passes, (layers, batching, ranks)
-        self._live = LiveStates(passes, *self._given)
-        self.shape = self._live.shape
-
-    def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
-        """As :meth:`LiveStates.gather`."""
-        return self._live.gather(rows, layers)
+    passes: FromLayer
 
     def chunk_of(self, rows: IntArray) -> IntArray:
         """The number of the chunk that each row lies in."""
@@ -98,19 +93,17 @@ class StoredStart:
 
     def load(self, rows: IntArray, layers: Sequence[int], reuse: StoredStart | None = None) -> StoredStart:
         """Read the stored states of these rows' whole sequences into memory; live states that have only these."""
-        passes, tokens = self._passes, self._passes.tokens
+        passes, tokens = self.passes, self.passes.tokens
         sequences = np.unique(tokens.sequences_of(rows))
-        needed = [passes.layers.index(layer) for layer in passes.read([self._given[0][at] for at in layers])]
-        old = None if reuse is None else reuse._passes.stored
+        needed = [passes.layers.index(layer) for layer in passes.read([self.layers[at] for at in layers])]
+        old = None if reuse is None else reuse.passes.stored
         held = self._stored.load(flat_rows(tokens.offsets, sequences)[0], needed, old)
-        return StoredStart(
-            FromLayer(passes.upper, passes.encoder, tokens, held, passes.layers, passes.before), *self._given
-        )
+        return dataclasses.replace(self, passes=dataclasses.replace(passes, stored=held))
 
     @property
     def _stored(self) -> ChunkedStates:
-        assert isinstance(self._passes.stored, ChunkedStates)
-        return self._passes.stored
+        assert isinstance(self.passes.stored, ChunkedStates)
+        return self.passes.stored
 
 
 def refuse_long(encoder: Encoder, added: int, source: TokenSource, data: TaskData) -> None:

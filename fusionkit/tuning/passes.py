@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fusionkit.dataset.split import States
+from fusionkit.encode.batches import padded_index
 from fusionkit.encoder import Encoder
 from fusionkit.ragged import IntArray, flat_rows
 from fusionkit.tuning.tokens import Tokens
@@ -19,37 +21,35 @@ def _nothing() -> None:
     pass
 
 
+@dataclass(frozen=True, eq=False)
 class FromText:
     """Passes of an encoder over sequences of sub-tokens; ``before`` is called before each."""
 
-    def __init__(self, encoder: Encoder, tokens: Tokens, before: Callable[[], None] = _nothing) -> None:
-        self.encoder, self.tokens, self._before = encoder, tokens, before
+    encoder: Encoder
+    tokens: Tokens
+    before: Callable[[], None] = _nothing
 
     def __call__(self, sequences: IntArray, layers: Sequence[int]) -> Mapping[int, Tensor]:
         """The states of all layers."""
-        self._before()
+        self.before()
         return dict(enumerate(self.encoder.states(*padded(self.tokens, sequences, self.encoder)[1:])))
 
 
+@dataclass(frozen=True, eq=False)
 class FromLayer:
     """Passes of an encoder's upper layers over the stored states of the layer below them.
 
-    Args:
+    Attributes:
         stored: the states of the same rows as the tokens. layers: those that are stored, by position. before: called
             before each pass.
     """
 
-    def __init__(
-        self,
-        upper: UpperLayers,
-        encoder: Encoder,
-        tokens: Tokens,
-        stored: States,
-        layers: Sequence[int],
-        before: Callable[[], None] = _nothing,
-    ) -> None:
-        self.upper, self.encoder, self.tokens, self.stored = upper, encoder, tokens, stored
-        self.layers, self.before = tuple(layers), before
+    upper: UpperLayers
+    encoder: Encoder
+    tokens: Tokens
+    stored: States
+    layers: Sequence[int]
+    before: Callable[[], None] = _nothing
 
     def read(self, layers: Sequence[int]) -> list[int]:
         """The layers that must be read from the store where ``layers`` are wanted."""
@@ -72,11 +72,7 @@ class FromLayer:
 
 def padded(tokens: Tokens, sequences: IntArray, encoder: Encoder) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Where a padded batch has sub-tokens, bool ``[n, length]``; and the encoder's inputs: ids, mask and segments."""
-    starts = tokens.offsets[sequences]
-    lengths = tokens.offsets[sequences + 1] - starts
-    steps = np.arange(int(lengths.max()))
-    inside = steps < lengths[:, None]  # [n, length]
-    source = np.where(inside, starts[:, None] + steps, 0)
+    inside, source = padded_index(tokens.offsets, sequences)
     ids = np.where(inside, tokens.token_ids[source], encoder.pad_id)
     segments = np.where(inside, tokens.segments[source], 0)
     mask, *inputs = (torch.from_numpy(each).to(encoder.device) for each in (inside, ids, segments))

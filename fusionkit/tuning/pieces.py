@@ -8,10 +8,9 @@ classes have weights, ``n`` is the sum of the rows' class weights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from torch import Tensor
 
 from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.split import TaskSplit
@@ -50,12 +49,3 @@ def _weight(part: FusedModel, batch: Batch) -> float:
     if isinstance(head, Softmax) and head.class_weights is not None:
         return float(head.class_weights[batch.targets].sum())
     return float(len(batch.targets))
-
-
-def weighed_loss(model: Model, batch: Batch, shares: Mapping[str, float]) -> Tensor:
-    """The loss of a piece: the sum of its tasks' losses, each times the piece's share of the minibatch."""
-    if isinstance(model, FusedModel):
-        return model.loss(batch) * shares[""]
-    scores = model(batch)
-    losses = [model.parts[name].loss_of(scores[name], own) * shares[name] for name, own in batch.parts.items()]
-    return sum(losses[1:], start=losses[0])

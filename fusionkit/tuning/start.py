@@ -20,7 +20,6 @@ from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.encode.batching import Batching
 from fusionkit.machine.devices import CPU
 from fusionkit.specs import RunSpec
-from fusionkit.store import Store
 from fusionkit.tuning.encoder import load_tuned
 from fusionkit.tuning.live import LiveStates
 from fusionkit.tuning.passes import FromText
@@ -51,33 +50,24 @@ class Start:
 
 
 def start_of(store: Stores, method: str, layer: int) -> Start:
-    """The start of a method's runs from a stored layer, computed once per store, method and layer.
+    """The start of a method's runs from a stored layer.
 
     Raises:
         EncoderError: the encoder cannot be loaded, or is not the store's.
         UsageError: the encoder cannot take the method, or cannot start from that layer.
     """
     first = stores_of(store)[0]
-    if (key := (first.digest, method, layer)) not in _known:
-        _known[key] = _start(first, method, layer)
-    return _known[key]
-
-
-_known: dict[tuple[str, str, int], Start] = {}
-
-
-def _start(store: Store, method: str, layer: int) -> Start:
     spec = RunSpec(store="", task="", label="", fusion="last", head="", method=method)
     with torch.random.fork_rng(devices=[]):
-        tuned = load_tuned(store, spec, CPU)
+        tuned = load_tuned(first, spec, CPU)
     attached, structure = tuned.attached, tuned.attached.structure
     UpperLayers(tuned.encoder, attached, layer)
     above = structure.layers[attached.lowest_layer - 1 :]
     weights = sum(weights.numel() for module in above for weights in module.parameters())
     back = len(above) * (1 + min(attached.count() / max(weights, 1), 1.0))
-    split = store[next(iter(store.splits))]
-    live = LiveStates(FromText(tuned.encoder, tokens_of(split)), store.layers, Batching.on("cpu"))
-    rows, at = np.arange(split.token_offsets[: EXAMPLES + 1][-1]), (store.layers.index(layer),)
+    split = first[next(iter(first.splits))]
+    live = LiveStates(FromText(tuned.encoder, tokens_of(split)), first.layers, Batching.on("cpu"))
+    rows, at = np.arange(split.token_offsets[: EXAMPLES + 1][-1]), (first.layers.index(layer),)
     with torch.no_grad():
         true, kept = live.gather(rows, at), split.hidden_states.gather(rows, at).float()  # [rows, 1, hidden]
     off = float((true - kept).norm() / true.norm()) if len(rows) else 0.0

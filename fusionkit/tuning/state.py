@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from fusionkit.errors import StoreError
+from fusionkit.errors import StoreError, first_line
 from fusionkit.io.files import write_durably
 
 FORMAT = 1
@@ -65,7 +65,7 @@ def read_state(path: Path) -> SavedState | None:
                 group, _, own = name.partition("/")
                 groups.setdefault(group, {})[own] = file.get_tensor(name)
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise _unusable(path, "the state of a run in training", str(error).splitlines()[0]) from error
+        raise _unusable(path, "the state of a run in training", first_line(error)) from error
     for name, known in (("format", FORMAT), ("torch", torch.__version__)):
         if values.pop(name, None) != known:
             raise _unusable(path, f"a state of {name} {known}", "a state of another release")

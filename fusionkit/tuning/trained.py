@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+from collections.abc import Mapping
 
 import torch
 from safetensors import SafetensorError
@@ -13,43 +13,80 @@ from fusionkit.dataset.stores import Stores
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
-from fusionkit.errors import StoreError, UsageError
+from fusionkit.errors import UsageError, first_line
 from fusionkit.fit.model.checkpoint import TrainedRun
-from fusionkit.io.files import read_json
+from fusionkit.io.files import checked_bytes, damaged, read_json
 from fusionkit.machine.devices import CPU
 from fusionkit.methods import parse_method
 from fusionkit.methods.per_task import OF, all_own, of_task
-from fusionkit.runs.folder import RECORD
-from fusionkit.runs.task_rows import MEAN
+from fusionkit.runs.folder import DELTA, RECORD
+from fusionkit.runs.record import MEAN
 from fusionkit.specs import RunSpec
-from fusionkit.tasks import parts_of
-from fusionkit.tuning.encoder import TunedEncoder, encoder_of, load_tuned, tuned
+from fusionkit.tasks import ALONE, parts_of
+from fusionkit.tuning.encoder import TunedEncoder, encoder_of, tuned
 from fusionkit.tuning.live import live_data
 from fusionkit.tuning.tokens import TokenSource
 
+AGAIN = "restore the file, or train the run again"
+
+
+def encoder_of_run(
+    run: TrainedRun,
+    place: str | None = None,
+    device: str = "cpu",
+    trust_remote_code: bool = False,
+    dtype: str | None = None,
+) -> Encoder:
+    """The encoder that a run was trained over, without what its method trained; arguments as of :func:`encoder_of`.
+
+    Raises:
+        EncoderError: it cannot be loaded, or is not the run's.
+    """
+    remedy = (
+        "put that encoder back (predict and evaluate take its place with --encoder), or encode and fit again with this "
+        "one"
+    )
+    return encoder_of(
+        run.encoder, run.encoding, device, place, trust_remote_code=trust_remote_code, dtype=dtype, remedy=remedy
+    )
+
 
 def trained_encoder(
-    run: TrainedRun, place: str | None = None, device: str = "cpu", trust_remote_code: bool = False
+    run: TrainedRun,
+    place: str | None = None,
+    device: str = "cpu",
+    trust_remote_code: bool = False,
+    delta: Mapping[str, torch.Tensor] | None = None,
 ) -> Encoder:
     """The run's own encoder, frozen, in float32; a plain model of transformers where the method merges. Where tasks
     have their own weights, it is the encoder of the run's first task.
 
     Args:
-        run: one that has a delta. place: where the encoder is now, if no longer where it was.
+        run: one that has a delta. place: where the encoder is now, if no longer where it was. delta: that of the run,
+            where it is already read.
 
     Raises:
         EncoderError: it cannot be loaded, or is not the run's. StoreError: the delta is missing or damaged.
     """
-    identity, words = run.encoding["encoder"], run.encoding["columns"]["tokens"] is not None
-    name, dtype = place or run.encoder, run.encoding["compute_dtype"]
-    loaded = encoder_of(name, identity, dtype, words, device, trust_remote_code)
+    loaded = encoder_of_run(run, place, device, trust_remote_code, "float32")
     method = tuned(loaded, dataclasses.replace(run.spec, checkpointing=False))
-    method.attached.load_delta(of_task(delta_of(run), run.name))
+    method.attached.load_delta(of_task(delta_of(run) if delta is None else delta, run.name))
     if parse_method(run.spec.method).entry.merges:
         method.attached.merge()
     method.attached.train(False)
     loaded.model.requires_grad_(False)
     return dataclasses.replace(loaded, max_length=loaded.max_length - method.attached.positions_added)
+
+
+def own_encoders(
+    run: TrainedRun, place: str | None = None, device: str = "cpu", trust_remote_code: bool = False
+) -> dict[str, Encoder]:
+    """The run's own encoder of each task, by the task's name; by the name ``""`` where one serves all tasks. Arguments
+    and errors as of :func:`trained_encoder`.
+    """
+    delta = delta_of(run)
+    parts = run.parts if _has_own_weights(delta) else {ALONE: run}
+    return {name: trained_encoder(part, place, device, trust_remote_code, delta) for name, part in parts.items()}
 
 
 def whole_encoder(run: TrainedRun, place: str | None = None) -> Encoder:
@@ -60,8 +97,7 @@ def whole_encoder(run: TrainedRun, place: str | None = None) -> Encoder:
             :func:`trained_encoder`.
     """
     if run.delta is None:
-        identity, words = run.encoding["encoder"], run.encoding["columns"]["tokens"] is not None
-        return encoder_of(place or run.encoder, identity, run.encoding["compute_dtype"], words, "cpu")
+        return encoder_of_run(run, place, dtype="float32")
     if not parse_method(run.spec.method).entry.merges:
         raise UsageError(
             f"the method {run.spec.method} cannot be merged into the encoder's weights",
@@ -69,19 +105,19 @@ def whole_encoder(run: TrainedRun, place: str | None = None) -> Encoder:
             received=run.spec.method,
             remedy="leave --with-encoder out: the delta is exported, and fusionkit puts it behind the encoder",
         )
-    if has_own_weights(run):
+    if _has_own_weights(delta := delta_of(run)):
         raise UsageError(
             "each task of the run has weights of its own in the encoder, so that no one encoder serves all",
             expected="a run whose tasks share what was trained of the encoder, like one of full",
             received=run.spec.method,
             remedy="leave --with-encoder out: heads and what was trained are exported",
         )
-    return trained_encoder(run, place)
+    return trained_encoder(run, place, delta=delta)
 
 
-def has_own_weights(run: TrainedRun) -> bool:
+def _has_own_weights(delta: Mapping[str, torch.Tensor]) -> bool:
     """Whether each task of a run has weights of its own in the encoder."""
-    return run.delta is not None and any(OF in name for name in delta_of(run))
+    return any(OF in name for name in delta)
 
 
 def delta_of(run: TrainedRun) -> dict[str, torch.Tensor]:
@@ -89,7 +125,7 @@ def delta_of(run: TrainedRun) -> dict[str, torch.Tensor]:
     try:
         return load(delta_bytes(run))
     except SafetensorError as error:
-        raise _damaged(run, str(error).splitlines()[0]) from error
+        raise damaged(run.folder / DELTA, "weights by name", first_line(error), AGAIN) from error
 
 
 def delta_bytes(run: TrainedRun) -> bytes:
@@ -100,14 +136,7 @@ def delta_bytes(run: TrainedRun) -> bytes:
     """
     if run.delta is None:
         raise UsageError(f"the run {run.folder} trained nothing of its encoder", received=f"method {run.spec.method}")
-    path, wanted = run.delta
-    try:
-        content = path.read_bytes()
-        if (found := hashlib.sha256(content).hexdigest()) != wanted:
-            raise _damaged(run, f"{len(content):,} bytes with sha256 {found}")
-    except OSError as error:
-        raise _damaged(run, str(error).splitlines()[0]) from error
-    return content
+    return checked_bytes(*run.delta, f"what the method {run.spec.method} trained", AGAIN)
 
 
 def live_data_of(
@@ -121,32 +150,18 @@ def live_data_of(
     how = (stores.layers, Batching.on(device.type))
     if not data.apart:
         return live_data(data, TokenSource(stores), trained_encoder(run, place, str(device)), *how)
-    trained = tuned_of(run, stores, device)
+    trained = tuned_of(run, place, str(device))
     return live_data(data, TokenSource(stores), trained.encoder, *how, use=trained.attached.use)
 
 
-def tuned_of(run: TrainedRun, stores: Stores, device: torch.device = CPU) -> TunedEncoder:
+def tuned_of(run: TrainedRun, place: str | None = None, device: str = "cpu") -> TunedEncoder:
     """The run's own encoder in evaluation mode, with its method in effect and what was trained loaded. Where tasks have
-    their own stores, ``attached.use`` puts a task's weights in.
-
-    Raises:
-        EncoderError, UsageError: as of :func:`load_tuned`. StoreError: the delta is missing or damaged.
+    their own stores, ``attached.use`` puts a task's weights in. Arguments and errors as of :func:`trained_encoder`.
     """
     spec = dataclasses.replace(RunSpec.from_dict(read_json(run.folder / RECORD)["spec"]), checkpointing=False)
     with torch.random.fork_rng(devices=[]):
-        found = load_tuned(stores, spec, device)
+        found = tuned(encoder_of_run(run, place, device, dtype="float32"), spec)
     attached = found.attached if spec.choose_epoch == MEAN else all_own(found.attached, list(parts_of(spec)))
     attached.load_delta(delta_of(run))
     attached.train(False)
     return TunedEncoder(found.encoder, attached)
-
-
-def _damaged(run: TrainedRun, received: str) -> StoreError:
-    assert run.delta is not None
-    path, wanted = run.delta
-    return StoreError(
-        f"{path} is damaged",
-        expected=f"what the method {run.spec.method} trained, with sha256 {wanted}",
-        received=received,
-        remedy="restore the file, or train the run again",
-    )

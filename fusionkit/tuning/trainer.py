@@ -15,32 +15,30 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from fusionkit.dataset.draws import watched_split
-from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.batching import Batching
 from fusionkit.fit.executor.alone import clock_of
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.executor.through_encoder import StateFile, TunedStep
+from fusionkit.fit.executor.through_encoder import OnStep, StateFile, TunedStep, no_report
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.model.fused import parameters_of
 from fusionkit.fit.model.precision import full_float32, products_in
 from fusionkit.fit.train.decisions import decide, score
 from fusionkit.fit.train.evaluate import Evaluator
 from fusionkit.fit.train.inputs import training_split
-from fusionkit.fit.train.loop import Ended, denormals_as_zero, diverged, fresh_model
-from fusionkit.fit.train.result import BestEpoch, RunResult, RunState, results_of
+from fusionkit.fit.train.loop import Ended, OnEpoch, denormals_as_zero, diverged, fresh_model
+from fusionkit.fit.train.result import BestEpoch, DivergenceError, RunResult, RunState, results_of
 from fusionkit.fit.train.stopwatch import Stopwatch
 from fusionkit.heads import gives_numbers
 from fusionkit.methods.attached import Attached
 from fusionkit.methods.per_task import all_own
-from fusionkit.ragged import IntArray
 from fusionkit.specs import FLOAT32, WINDOW, RunSpec
 from fusionkit.tasks import parts_of
 from fusionkit.tuning.best_epochs import with_better_tasks
@@ -48,7 +46,7 @@ from fusionkit.tuning.costs import costs_of, task_weights
 from fusionkit.tuning.encoder import load_tuned
 from fusionkit.tuning.live import live_data, refuse_long
 from fusionkit.tuning.optimizer import Optimizer
-from fusionkit.tuning.pieces import pieces_of, shares_of, weighed_loss
+from fusionkit.tuning.pieces import pieces_of, shares_of
 from fusionkit.tuning.ranks import Ranks
 from fusionkit.tuning.state import SavedState, read_state, write_state
 from fusionkit.tuning.task_sampler import TaskSampler
@@ -63,11 +61,11 @@ TELL_SECONDS = 0.5  # between two reports of progress
 def train(
     spec: RunSpec,
     context: SweepContext,
-    on_epoch: Callable[[RunSpec], None],
-    on_step: Callable[[RunSpec, TunedStep], None],
+    on_epoch: OnEpoch = no_report,
+    on_step: OnStep = no_report,
     data: TaskData | None = None,
     keeping: StateFile | None = None,
-) -> Iterator[Ended]:
+) -> Ended:
     """Train a run to its end, from the state that a killed process left where there is one.
 
     Args:
@@ -80,20 +78,14 @@ def train(
     Ranks.of_process().announce(spec, keeping)
     random = [context.device] if context.device.type == "cuda" else []
     with torch.random.fork_rng(devices=random), denormals_as_zero(), full_float32(context.device):
-        result = TunedRun(spec, context, data or context.data(spec)).train(on_epoch, on_step, keeping)
-    yield spec, result
+        return spec, TunedRun(spec, context, data or context.data(spec)).train(on_epoch, on_step, keeping)
 
 
 def follow(context: SweepContext) -> None:
     """Help rank 0 with each run that it trains, until it has ended; nothing is reported or kept here."""
-
-    def nobody(*_: Any) -> None:
-        pass
-
     while (told := Ranks.of_process().told()) is not None:
         spec, keeping = told
-        for _ in train(spec, context, nobody, nobody, keeping=keeping):
-            pass
+        train(spec, context, keeping=keeping)
 
 
 class TunedRun:
@@ -146,44 +138,37 @@ class TunedRun:
         if self._attached.use is not None:
             self._attached.use(task)
 
-    def train(
-        self,
-        on_epoch: Callable[[RunSpec], None],
-        on_step: Callable[[RunSpec, TunedStep], None],
-        keeping: StateFile | None,
-    ) -> RunResult | Any:
+    def train(self, on_epoch: OnEpoch, on_step: OnStep, keeping: StateFile | None) -> RunResult | DivergenceError:
         """The run's result, or the error of a loss that is not finite."""
-        spec, run, length = self._spec, self._run, self.length
+        run, length = self._run, self.length
         costs = costs_of(self._attached, self._model, run, self._optimizer, self._device, self._ranks.count)
         self._watch.begin()
         self._began = self._clock()
         done = self._restored(keeping)
-        progress = _Progress(spec, run, done, on_step)
+        progress = _Progress(run, done, on_epoch, on_step)
         kept, at = time.monotonic(), done
         if not self._optimizer.weights:  # nothing is left to train, so the run is only scored
             at = length.steps
-            for _ in range(length.epochs):
-                on_epoch(spec)
         while at < length.steps:
             epoch = at // length.epoch + 1
             loss, examples = self.step(at)
             if not math.isfinite(loss):
                 run.loss = loss
+                progress.end()
                 return diverged(run, epoch)
             self._total, at = self._total + loss * examples, at + 1
             progress.step(at, loss)
             ended = at % length.epoch == 0 or at == length.steps
             if ended:
                 self._end_epoch(epoch)
-                on_epoch(spec)
+                progress.epoch(epoch)
                 if run.is_done(epoch):
-                    for _ in range(epoch, length.epochs):
-                        on_epoch(spec)
                     at = length.steps
             if keeping and self._ranks.rank == 0 and keeping.is_due(at, ended, kept):
                 self._keep(keeping, at)
                 kept = time.monotonic()
-        if self._run.best is None:  # nothing was to be trained
+        progress.end()
+        if run.best is None:  # nothing was to be trained
             self._end_epoch(0)
         return self._result(costs)
 
@@ -192,37 +177,32 @@ class TunedRun:
         return Optimizer(self._spec, head, self._attached, self.length.steps)
 
     def step(self, number: int) -> tuple[float, int]:
-        """The step with this number, from 0: its loss, and the examples of its minibatch."""
+        """Make the step with this number, from 0; its loss, and how many examples its minibatch has."""
+        spec, layers, ranks = self._spec, self._run.layers, self._ranks
         task, minibatch = self._tasks.minibatch(number)
-        examples, split = self._streams[task].minibatch(minibatch)
-        return self._step(split, examples, number), len(examples)
-
-    def _step(self, draw: TaskSplit, examples: IntArray, number: int) -> float:
-        """One step over a minibatch; its loss."""
-        spec, layers = self._spec, self._run.layers
+        examples, draw = self._streams[task].minibatch(minibatch)
         seed_of(spec, STEP, number)
         if self._attached.begin_step is not None and self._attached.begin_step(number, self.length.steps):
             self._optimizer = self._fresh_optimizer()  # what trains has changed
         self._attached.train()
         self._model.train()
-        by_rank = pieces_of(draw, examples, spec.accumulate, self._ranks.count)
+        by_rank = pieces_of(draw, examples, spec.accumulate, ranks.count)
         pieces, total = [piece for own in by_rank for piece in own], 0.0
         shares = shares_of(self._model, [draw.batch(piece, layers, NOTHING) for piece in pieces])
-        first = sum(map(len, by_rank[: self._ranks.rank]))
-        mine = slice(first, first + len(by_rank[self._ranks.rank]))
-        if self._ranks.rank:
-            seed_of(spec, STEP, number, self._ranks.rank)  # each rank has its own dropout
+        first = sum(map(len, by_rank[: ranks.rank]))
+        mine = slice(first, first + len(by_rank[ranks.rank]))
+        if ranks.rank:
+            seed_of(spec, STEP, number, ranks.rank)  # each rank has its own dropout
         for piece, share in zip(pieces[mine], shares[mine], strict=True):
             with products_in(self._precision_of(draw.name), self._device, stacked=False):
-                batch = draw.batch(piece, layers).on(self._device)
-                loss = weighed_loss(self._model, batch, share)
+                loss = self._model.loss(draw.batch(piece, layers).on(self._device), share)
                 if self._attached.penalty is not None:
                     loss = loss + self._attached.penalty() / len(pieces)
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
-        self._ranks.sum_gradients(self._optimizer.weights)
+        ranks.sum_gradients(self._optimizer.weights)
         self._optimizer.step(number)
-        return float(self._ranks.sum(torch.tensor(total, dtype=torch.float64))) if self._ranks.count > 1 else total
+        return float(ranks.sum(torch.tensor(total, dtype=torch.float64))), len(examples)
 
     def _precision_of(self, task: str) -> str:
         """The precision of a task's steps: a task of numbers among others has float32."""
@@ -348,21 +328,38 @@ class TunedRun:
 
 
 class _Progress:
-    """Reports steps, a few per second."""
+    """Reports steps, a few per second, and epochs; ``end`` reports what is left of the run's whole length."""
 
-    def __init__(self, spec: RunSpec, run: RunState, done: int, on_step: Callable[[RunSpec, TunedStep], None]) -> None:
-        self._spec, self._length, self._on_step = spec, run.length, on_step
-        self._began, self._first, self._told = time.monotonic(), done, done
-        self._last = self._began
+    def __init__(self, run: RunState, done: int, on_epoch: OnEpoch, on_step: OnStep) -> None:
+        self._spec, self._length, self._on_epoch, self._on_step = run.spec, run.length, on_epoch, on_step
+        self._first, self._number, self._loss = done, done, math.nan
+        self._began = self._last = time.monotonic()
+        self._reported, self._epochs = 0.0, 0  # epochs that the steps add up to, and that were reported as ended
 
     def step(self, number: int, loss: float) -> None:
         """A step is done."""
         now, steps = time.monotonic(), self._length.steps
-        if now - self._last < TELL_SECONDS and number < steps:
-            return
-        left = (now - self._began) / (number - self._first) * (steps - number)
-        self._on_step(self._spec, TunedStep(number, steps, loss, left, (number - self._told) / self._length.epoch))
-        self._last, self._told = now, number
+        self._number, self._loss = number, loss
+        if now - self._last >= TELL_SECONDS or number == steps:
+            self._last = now
+            self._tell((now - self._began) / (number - self._first) * (steps - number), number / self._length.epoch)
+
+    def epoch(self, number: int) -> None:
+        """The epochs up to this one are done, or will certainly not be trained."""
+        for _ in range(self._epochs, number):
+            self._on_epoch(self._spec)
+        self._epochs = number
+
+    def end(self) -> None:
+        """No more steps are made."""
+        if self._reported < self._length.epochs:
+            self._tell(0.0, self._length.epochs)
+        self.epoch(self._length.epochs)
+
+    def _tell(self, seconds_left: float, epochs: float) -> None:
+        step = TunedStep(self._number, self._length.steps, self._loss, seconds_left, epochs - self._reported)
+        self._on_step(self._spec, step)
+        self._reported = epochs
 
 
 # States without rows, for batches whose targets alone are needed.

@@ -13,8 +13,7 @@ gradients, and its states are not used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 from fusionkit.encoder import Encoder
 from fusionkit.errors import CannotStartError, UsageError
 from fusionkit.methods.attached import Attached
+from fusionkit.methods.structure import evaluating
 
 STATES = "hidden_states"  # the name of a layer's input in transformers, where it is given by name
 LEAST, MOST = 16, 1040  # sub-tokens of the longest sequence that is tried
@@ -61,7 +61,7 @@ class UpperLayers:
         self.start, self._encoder = start, encoder
         self._lower, self._first = structure.layers[:start], structure.layers[start]
         tried = _tried(encoder)
-        with torch.no_grad(), _evaluating(encoder.model):
+        with torch.no_grad(), evaluating(encoder.model):
             whole = self._whole(tried)
             for runs in (False, True):  # most layers need not run for their other outputs
                 self._runs = runs
@@ -182,15 +182,3 @@ def _tried(encoder: Encoder) -> Inputs:
     mask[1, length // 2 :] = 0
     ids = torch.where(mask.bool(), words, encoder.pad_id)
     return ids.to(encoder.device), mask.to(encoder.device), torch.zeros_like(ids, device=encoder.device)
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode; every module's mode is as it was afterwards."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training

@@ -11,8 +11,8 @@ Source: the counts are those of the methods put in effect on the encoder's shape
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,10 +24,10 @@ from fusionkit.encoder.loading import text_half
 from fusionkit.encoder.reference import encoder_place
 from fusionkit.encoder.refusals import loading_errors
 from fusionkit.errors import UsageError
-from fusionkit.fit.sweep.open_widths import OpenWidth, filled
-from fusionkit.fusions import build_fusion, fusion_layers, fusion_name
+from fusionkit.fit.sweep.open_widths import OpenWidth, fill_width
+from fusionkit.fusions import fusion_layers, fusion_name, fusion_parameters
 from fusionkit.methods import parse_method
-from fusionkit.methods.attached import PARTS, refuse_checkpointing
+from fusionkit.methods.attached import PARTS, Attached, refuse_checkpointing
 from fusionkit.methods.per_task import own_names, refuse_turns
 from fusionkit.methods.structure import structure_of
 from fusionkit.methods.table import MethodSpec
@@ -109,7 +109,7 @@ class WeightsPlan:
             budget: weights per task; it sets a width that is left out.
         """
         if budget is not None:
-            method, fusion = filled(method, fusion, budget, self.own, self._fusion)
+            method, fusion = fill_width(method, fusion, budget, self.own, self._fusion)
         spec, fusion = parse_method(method), fusion_name(fusion)
         trained, own = self._counted(spec)
         own += self._fusion(fusion)
@@ -151,14 +151,11 @@ class WeightsPlan:
         """Raise UsageError where the encoder cannot take a run's method, or an option of the run would do nothing."""
         if run.checkpointing:
             refuse_checkpointing(self._model)
-        with torch.device("meta"):
-            attached = parse_method(run.method).build().attach(self._model, self._structure)
-        beside = all(name.startswith(f"{PARTS}.") for name in attached.trainable)
-        try:
+        spec = parse_method(run.method)
+        with self._attached(spec) as attached:
+            beside = all(name.startswith(f"{PARTS}.") for name in attached.trainable)
             if run.is_multi:
-                refuse_turns(attached, parse_method(run.method))
-        finally:
-            attached.detach()
+                refuse_turns(attached, spec)
         if run.layer_decay != 1 and beside:
             raise UsageError(
                 f"--layer-decay does nothing for {run.method}, which trains no weight of a layer",
@@ -169,22 +166,24 @@ class WeightsPlan:
 
     def _counted(self, spec: MethodSpec) -> tuple[int, int]:
         """The numbers of weights that all tasks share and train, and that each task has for itself."""
-        if spec.name == FROZEN:
-            return 0, 0
-        if spec.name == "diff-prune":
-            raise UsageError("diff-prune cannot train several tasks in turn", remedy="plan another method")
+        with self._attached(spec) as attached:
+            refuse_turns(attached, spec)
+            own = sum(attached.trainable[name].numel() for name in own_names(attached.trainable, spec))
+            return attached.count() - own, own
+
+    @contextmanager
+    def _attached(self, spec: MethodSpec) -> Iterator[Attached]:
+        """A method in effect on the shapes."""
         with torch.device("meta"):
             attached = spec.build().attach(self._model, self._structure)
-        own = sum(attached.trainable[name].numel() for name in own_names(attached.trainable, spec))
-        trained = attached.count()
-        attached.detach()
-        return trained - own, own
+        try:
+            yield attached
+        finally:
+            attached.detach()
 
     def _fusion(self, name: str) -> int:
         layers = fusion_layers(name, tuple(range(self.depth + 1)), self.depth + 1)
-        with torch.device("meta"):
-            made: Any = build_fusion(name, len(layers), self.hidden)
-        return sum(weights.numel() for weights in made.parameters())
+        return fusion_parameters(name, len(layers), self.hidden)
 
 
 @cache

@@ -13,8 +13,8 @@ import pytest
 
 from fusionkit.cli import console
 from fusionkit.cli.main import main
-from fusionkit.cli.tables.paper_tables import csv_text, latex, markdown
 from fusionkit.printable import CONTROL, one_line, printable, spreadsheet_safe
+from fusionkit.runs.tables.paper_tables import csv_text, latex, markdown
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egpj.exe\r\udc80"
 SUMMARY = {

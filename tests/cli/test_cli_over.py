@@ -39,10 +39,10 @@ def keep(tmp_path: Path) -> Keep:
                 )  # fmt: skip
                 scores = {"accuracy": float(hits.mean())}
                 record = {
-                    "spec": spec.to_dict(), "status": "finished", "data": data, "encoder": "minilm", "rows": "mean",
-                    "metric": "accuracy", "score": scores["accuracy"], "validation_score": 0.5,
-                    "scores": {"validation": scores, "test": scores}, "fusion_parameters": 8, "head_parameters": 100,
-                    "seconds_alone": (seconds or {}).get(fusion),
+                    "spec": spec.to_dict(), "status": "finished", "data": data, "evaluated": data, "encoder": "minilm",
+                    "rows": "mean", "sides": 1, "metric": "accuracy", "score": scores["accuracy"],
+                    "validation_score": 0.5, "scores": {"validation": scores, "test": scores},
+                    "fusion_parameters": 8, "head_parameters": 100, "seconds_alone": (seconds or {}).get(fusion),
                 }  # fmt: skip
                 told = np.arange(len(hits), dtype=np.uint8) % 2
                 kept = KeptAnswers(CLASS, {"told": told, "found": np.where(hits, told, 1 - told)}, ("a", "b"))

@@ -94,6 +94,16 @@ def test_texts_and_lines_are_split_into_words_and_shown_in_a_table(
     assert fusionkit("predict", runs, "--input", "-").out == done.out
 
 
+def test_the_columns_of_a_conll_file_can_be_named(fusionkit: Command, runs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "new.conll"
+    file.write_text("a b ein c d\na b Flug c d\n\na b Oslo c d\n", encoding="utf-8")
+    refused = fusionkit("predict", runs, "--input", file)
+    assert (refused.code, "name the columns, e.g. --columns" in refused.err) == (1, True)
+    done = fusionkit("predict", runs, "--input", file, "--columns", "_,_,tokens,_,_", "--json")
+    assert done.code == 0, done.err
+    assert [json.loads(line)["text"] for line in done.out.splitlines()] == ["ein Flug", "Oslo"]
+
+
 def test_heads_that_fill_the_line_get_a_line_each(
     fusionkit: Command, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +143,8 @@ def test_a_run_on_control_labels_predicts_nothing(fusionkit: Command, runs: Path
         (("RUNS", "--input", "FILE", "--text", "text"), 2, "trained over words"),
         (("RUNS", "--input", "TEXTS"), 2, "no column of"),
         (("RUNS", "a text", "--text", "text"), 2, "--text names a column of a file"),
+        (("RUNS", "a text", "--columns", "word,tag"), 2, "--columns names a column of a file"),
+        (("RUNS", "--input", "FILE", "--columns", "word,word"), 2, "--columns names each column once"),
         (("RUNS", "  "), 2, "nothing to predict"),
     ],
 )
@@ -197,6 +209,7 @@ def test_one_head_is_shown_class_by_class_with_its_confusions(
         (("RUNS", "FILE", "--label", "intent", "--label", "slots"), 2, "--label does not say"),
         (("RUNS", "WORDS"), 2, "has no labels of these heads"),
         (("RUNS", "FILE", "--keep"), 2, "--keep is for a store"),
+        (("RUNS", "FILE", "--columns", "word,word,tag"), 2, "--columns names each column once"),
     ],
 )
 def test_a_mistake_in_evaluating_is_one_message(

@@ -81,6 +81,16 @@ def test_a_job_by_tls_names_such_a_scheduler(fusionkit: Command, asked: Path, co
     assert f"--tls-key {pem}" in result.out
 
 
+@pytest.mark.parametrize("device", ["cuda:1", "gpu"])
+def test_encode_refuses_a_device_that_no_worker_has(
+    fusionkit: Command, corpus: Path, tmp_path: Path, device: str
+) -> None:
+    result = fusionkit("encode", corpus, "--out", tmp_path / "s", "--device", device, "--cluster", "local")
+    assert (result.code, result.out) == (2, "")
+    assert f"the workers of a cluster have no device {device!r}" in result.err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("options", [(), ("--cluster", "local")], ids=["none", "local"])
 def test_only_slurm_has_jobs_to_print(
     fusionkit: Command, corpus: Path, tmp_path: Path, options: tuple[str, ...]

@@ -71,7 +71,7 @@ def test_a_device_beside_a_cluster_is_refused_before_any_worker(
         "fit", store, "--label", "intent", "--out", runs, "--device", "cuda:0", "--cluster", "local", *more
     )
     assert done.code == 2
-    assert "the device of a cluster's workers has no number" in done.err
+    assert "the workers of a cluster have no device 'cuda:0'" in done.err
     assert not runs.exists()
 
 
@@ -168,7 +168,7 @@ def test_draws_are_kept_given_back_and_shown(fusionkit: Command, store: Path, tm
         ("{store} --label slots --draw-from {folder}/wrong.yaml", "wrong.yaml is no JSON file"),
         ("{store} --label slots --draw-from {folder}/ids.json", "1 of 1 ids to draw are not in train"),
         ("{store} --label slots --draw-from {folder}/ids.json --shots 2", "a list of ids is a draw as it stands"),
-        ("{store} --sweep {folder}/cluster.yaml", "cluster.yaml: unknown cluster setting 'wrokers'"),
+        ("{store} --sweep {folder}/cluster.yaml", "cluster.yaml, line 4: unknown cluster setting 'wrokers'"),
         ("{store} --label slots --cluster slrum", "unknown kind of cluster 'slrum'"),
         ("{store} --label slots --validate-on 0", "--validate-on takes a number of validation examples"),
     ],

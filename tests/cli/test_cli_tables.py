@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from fusionkit.cli.console import out, table
-from fusionkit.cli.tables.format_cells import score_text
-from fusionkit.cli.tables.paper_tables import latex
 from fusionkit.cli.tables.summary_table import summary_table
 from fusionkit.fit import RunsFolder, summarise
-from fusionkit.runs.folder import flat_record
+from fusionkit.runs.record import flat_record
+from fusionkit.runs.tables.format_cells import json_rows, score_text
+from fusionkit.runs.tables.paper_tables import latex
 from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
 
@@ -24,7 +26,8 @@ def record(fusion: str, score: float | None, seed: int = 0, label: str = "tags",
     )
     return {
         "spec": spec.to_dict(), "status": "failed" if score is None else "finished", "data": "corpus",
-        "encoder": "minilm", "rows": "words", "metric": score and "f1", "score": score, "validation_score": score,
+        "evaluated": "corpus", "encoder": "minilm", "rows": "words", "sides": 1,
+        "metric": score and "f1", "score": score, "validation_score": score,
         "fusion_parameters": 1000, "head_parameters": 234, "seconds": 1.5, "seconds_alone": 2.5,
     }  # fmt: skip
 
@@ -160,3 +163,13 @@ def test_records_that_were_written_are_what_the_table_is_made_of(tmp_path: Path)
         one = record("last", score, seed)
         runs.write(RunSpec.from_dict(one["spec"]), one, {})
     assert summarise(runs.frame())["mean"].tolist() == [0.5]
+
+
+def test_json_has_every_digit_and_null_for_what_is_missing() -> None:
+    frame = pd.DataFrame({
+        "p": [3e-12, np.nan], "mean": [1.5, np.inf], "differs": ["lr", None],
+        "pairs": pd.array([8, None], dtype="Int64"), "tied": pd.array([True, None], dtype="boolean"),
+    })  # fmt: skip
+    full, empty = json.loads(json.dumps(json_rows(frame), allow_nan=False))
+    assert full == {"p": 3e-12, "mean": 1.5, "differs": "lr", "pairs": 8, "tied": True}
+    assert empty == dict.fromkeys(full)

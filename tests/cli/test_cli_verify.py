@@ -77,3 +77,10 @@ def test_a_sample_is_encoded_live_and_compared(small: Path, fusionkit: Command) 
     assert 0 < row["largest"] < 1e-2  # float16 beside float32
     assert 0.9999 < row["cosine"] <= 1.0001
     assert "5 examples, stored beside live" in fusionkit("verify", small, "--sample", 5).out
+
+
+def test_a_sample_is_not_compared_with_another_encoder(small: Path, fusionkit: Command) -> None:
+    """One of another shape would end in a traceback, one of the same shape in large differences."""
+    done = fusionkit("verify", small, "--sample", 1, "--encoder", "minilm (untrained 0)")
+    assert (done.code, done.out) == (1, "")
+    assert f"encoder 'minilm (untrained 0)' is not the one that made {small}: its weights differ" in done.err

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fusionkit.runs.folder import COSTS
+from fusionkit.runs.record import COSTS
 
 Command = Callable[..., Any]
 FIT_KEYS = {

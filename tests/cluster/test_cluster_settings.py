@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fusionkit.cluster import ClusterSettings, open_cluster, read_settings
 from fusionkit.cluster.job_script import job_script
 from fusionkit.cluster.local import devices, environments_of
 from fusionkit.cluster.part_map import _told
-from fusionkit.cluster.settings import settings_of
 from fusionkit.encode.batches import Part
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.machine.resources import cores
@@ -52,20 +52,21 @@ def test_the_same_keys_may_stand_below_cluster_in_a_file_of_something_else(tmp_p
         ("kind: tcp://", "is no address of a scheduler", "dask scheduler"),
         ("kind: tcp://head-node", "is no address of a scheduler", "dask scheduler"),
         ("kind: tcp://head-node:many", "is no address of a scheduler", "dask scheduler"),
-        ("workers: 0", "'workers' is out of range", ""),
-        ("workers: many", "'workers' is out of range", ""),
-        ("gpus: 2", "'gpus' is out of range", ""),
-        ("walltime: tomorrow", "'walltime' is out of range", ""),
+        ("workers: 0", ", line 1: workers is out of range", ""),
+        ("workers: many", ", line 1: 'workers' has a value of another kind", ""),
+        ("gpus: 2", "gpus is out of range", ""),
+        ("threads: 1\nwalltime: tomorrow", ", line 2: walltime is out of range", ""),
         ("memory: much", "the number of bytes is out of range", ""),
-        ('partition: "gpu\\n#SBATCH --nodes=9"', "'partition' is out of range", ""),
-        ("start_timeout: 0", "'start_timeout' is out of range", ""),
-        ("public: perhaps", "'public' is out of range", ""),
+        ('partition: "gpu\\n#SBATCH --nodes=9"', "partition is out of range", ""),
+        ("start_timeout: 0", "start_timeout is out of range", ""),
+        ("public: perhaps", "'public' has a value of another kind", ""),
+        ("public: [true]", "'public' has a value of another kind", ""),
         ("tls_ca: nowhere.pem", "'tls_ca' names no file", "check the path"),
         ("kind: tls://127.0.0.1:8786", "needs certificates", ""),
-        ("[a list]", "holds no cluster settings", ""),
-        ("", "holds no cluster settings", "kind: local"),
-        ("fusion: last\ncluster: local", "holds no cluster settings", "kind: local"),
-        ("fusion: last\ncluster:", "holds no cluster settings", "kind: local"),
+        ("[a list]", "holds no cluster configuration", ""),
+        ("", "holds no cluster configuration", "one key a line"),
+        ("fusion: last\ncluster: local", ", line 2: 'cluster' is no block", "kind: local"),
+        ("fusion: last\ncluster:", ", line 2: 'cluster' is no block", "kind: local"),
         ("workers: [", "no cluster configuration that can be read", "mend that line"),
     ],
 )
@@ -89,11 +90,11 @@ def test_walltimes_are_those_that_sbatch_takes(walltime: str) -> None:
     assert ClusterSettings(kind="slurm", walltime=walltime).walltime == walltime
 
 
-def test_plain_values_are_taken_as_yaml_writes_them() -> None:
-    """As below `cluster:` in a study, too."""
-    assert settings_of({"public": "True", "partition": ""}) == ClusterSettings(public=True)
-    with pytest.raises(UsageError, match="'public' is out of range"):
-        settings_of({"public": [True]})
+def test_quotes_change_nothing_and_a_key_alone_leaves_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text('public: "True"\npartition:\nenvironment: |\n  module load cuda\n  . venv/bin/activate\n')
+    commands = ("module load cuda", ". venv/bin/activate")
+    assert read_settings(path) == ClusterSettings(public=True, environment=commands)
 
 
 def test_the_interpreter_of_a_job_may_be_below_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,10 +104,17 @@ def test_the_interpreter_of_a_job_may_be_below_the_home(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("visible", "gpus"), [("", []), ("-1", []), ("NoDevFiles", []), ("0,2", ["0", "2"]), ("1,-1,0", ["1"])]
+    ("visible", "gpus"),
+    [("", []), ("-1", []), ("0,1", []), ("0, 2", ["0", "2"]), ("1,-1,0", ["1"]), (None, ["0", "1"])],
 )
-def test_the_gpus_are_those_that_cuda_shows(visible: str, gpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+def test_the_gpus_are_those_that_cuda_shows(
+    visible: str | None, gpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert devices() == gpus
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fusionkit.cli.console import stopped_by_sigterm
+from fusionkit.cli.console import sigterm_raises
 from fusionkit.cluster import ClusterSettings, slurm_commands
 from fusionkit.cluster.slurm import SlurmCluster
 from fusionkit.errors import StoppedError
@@ -23,11 +23,11 @@ def _stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_stop_while_jobs_are_listed_is_a_stop() -> None:
-    with stopped_by_sigterm(), pytest.raises(StoppedError):
+    with sigterm_raises(), pytest.raises(StoppedError):
         slurm_commands.active("fusionkit-0")
 
 
 def test_a_stop_while_a_lost_workers_job_is_replaced_is_a_stop() -> None:
     cluster = SlurmCluster(NOBODY, NOBODY, ClusterSettings(kind="slurm", workers=2), "fusionkit-0", "")
-    with stopped_by_sigterm(), pytest.raises(StoppedError):
+    with sigterm_raises(), pytest.raises(StoppedError):
         cluster._replace({1}, {2})

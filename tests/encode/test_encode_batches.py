@@ -47,13 +47,13 @@ def given(*lengths: int) -> PartInput:
 
 
 def test_a_batch_is_its_examples_side_by_side() -> None:
-    inputs = given(1, 3, 2)
+    inputs = given(1, 12, 11)
     ids, segments = inputs.token_ids.tolist(), inputs.segments.tolist()
-    (batch,) = inputs.batches(inputs.unique(), Batching(100, None), pad_id=9)
+    (batch,) = inputs.batches(inputs.unique(), Batching(100), pad_id=9)
     assert batch.examples.tolist() == [1, 2, 0]
-    assert batch.token_ids.tolist() == [ids[1:4], [*ids[4:], 9], [ids[0], 9, 9]]
-    assert batch.mask.tolist() == [[1, 1, 1], [1, 1, 0], [1, 0, 0]]
-    assert batch.segments.tolist() == [segments[1:4], [*segments[4:], 0], [segments[0], 0, 0]]
+    assert batch.token_ids.tolist() == [ids[1:13], [*ids[13:], 9], [ids[0], *[9] * 11]]
+    assert batch.mask.tolist() == [[1] * 12, [*[1] * 11, 0], [1, *[0] * 11]]
+    assert batch.segments.tolist() == [segments[1:13], [*segments[13:], 0], [segments[0], *[0] * 11]]
 
 
 def test_a_small_batch_is_filled_with_its_own_examples() -> None:

@@ -13,10 +13,10 @@ import torch
 import transformers
 from tokenizers import models, pre_tokenizers, trainers
 
-from fusionkit.dataset.infer_task import choose_pool
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import UsageError
+from fusionkit.fit.sweep.fusion_choices import choose_pool
 from fusionkit.sources import Columns, Source
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import open_store

@@ -39,7 +39,7 @@ OTHERS: list[tuple[dict[str, Any], dict[str, tuple[str, str]]]] = [
 
 @pytest.fixture
 def few(source: Source) -> Source:
-    return Source("few", {"train": source.splits["train"].slice(0, 5)})
+    return Source("few", {"train": source.splits["train"].head(5)})
 
 
 def shown(error: IdentityError) -> dict[str, tuple[str, str]]:
@@ -71,7 +71,7 @@ def test_other_data_and_another_encoder_are_told_by_their_hashes(
     few: Source, encoded: Encoding, encoder: Encoder, tmp_path: Path
 ) -> None:
     encoded(few, tmp_path / "s")
-    table = few.splits["train"].slice(0)
+    table = few.splits["train"].head()
     words = table["tokens"].to_pylist()
     words[3] = [*words[3][:-1], "changed"]
     other = Source("few", {"train": table.set_column(0, "tokens", pa.array(words))})
@@ -87,7 +87,7 @@ def test_other_data_and_another_encoder_are_told_by_their_hashes(
 def test_what_does_not_change_the_numbers_is_no_other_work(few: Source, encoded: Encoding, tmp_path: Path) -> None:
     encoded(few, tmp_path / "s")
     renamed = Source("another name", dict(few.splits))
-    tables = {split: examples.slice(0) for split, examples in few.splits.items()}
+    tables = {split: examples.head() for split, examples in few.splits.items()}
     sliced = {split: pa.concat_tables([table.slice(0, 2), table.slice(2)]) for split, table in tables.items()}
     for source in (renamed, Source("few", sliced)):
         assert encoded(source, tmp_path / "s", layers="0:4", max_length=64).outcome == "complete"

@@ -53,7 +53,7 @@ def test_an_encode_killed_while_it_writes_a_chunk_ends_with_the_same_bytes(
     source: Source, encoded: Encoding, folder: Path, assert_same: Same, whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "s"
-    data = json.dumps({split: examples.slice(0).to_pydict() for split, examples in source.splits.items()})
+    data = json.dumps({split: examples.head().to_pydict() for split, examples in source.splits.items()})
     word = "/train/hidden_states/c/3/0/"
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, folder, out, data, str(layout.CHUNK_BYTES), word],

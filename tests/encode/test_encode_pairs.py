@@ -32,7 +32,7 @@ Same = Callable[[Path, Path], None]
 
 
 def columns_of(source: Source, split: str) -> tuple[list[str], list[str]]:
-    table = source.splits[split].slice(0)
+    table = source.splits[split].head()
     return table["sentence1"].to_pylist(), table["sentence2"].to_pylist()
 
 

@@ -60,7 +60,7 @@ def test_an_example_may_be_larger_than_a_part(
     source: Source, encoded: Encoding, folder: Path, alone: Alone, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, constant: str, value: int,
 ) -> None:  # fmt: skip
-    few = Source("few", {"train": source.splits["train"].slice(0, 3)})
+    few = Source("few", {"train": source.splits["train"].head(3)})
     monkeypatch.setattr(layout, constant, value)
     encoded(few, tmp_path / "s", **SPEC)
     store = open_store(tmp_path / "s")
@@ -68,7 +68,7 @@ def test_an_example_may_be_larger_than_a_part(
     longest = int(np.diff(store["train"].row_offsets).max())
     assert fields["rows_per_chunk"] < longest
     assert len(fields["chunks"]["hidden_states"]) == -(-fields["rows"] // fields["rows_per_chunk"]) > 3
-    expected = [alone(str(folder), words)[0] for words in few.splits["train"].slice(0)["tokens"].to_pylist()]
+    expected = [alone(str(folder), words)[0] for words in few.splits["train"].head()["tokens"].to_pylist()]
     found = store["train"].hidden_states[:].transpose(1, 0, 2)  # [layers, rows, hidden]
     np.testing.assert_allclose(found, np.concatenate(expected, axis=1), rtol=1e-5, atol=1e-5)
 

@@ -107,7 +107,7 @@ def test_each_sequence_is_encoded_once_whatever_part_it_comes_in(
     crossing = set()
     for split, examples in source.splits.items():
         height = store.manifest["splits"][split]["rows_per_chunk"]
-        ids_of = encoder.tokenizer(examples.slice(0)["tokens"].to_pylist(), is_split_into_words=True)["input_ids"]
+        ids_of = encoder.tokenizer(examples.head()["tokens"].to_pylist(), is_split_into_words=True)["input_ids"]
         for example, ids in enumerate(ids_of):
             start, stop = store[split].row_offsets[example : example + 2]
             if start // height != (stop - 1) // height:
@@ -129,7 +129,7 @@ def test_every_repeat_has_the_states_of_a_pass_of_its_own(
     store = open_store(encoded(source, encoder, tmp_path / "s", rows=rows, dtype=dtype))
     close = {"float32": 1e-5, "float16": 2e-3, "int8": 0.03}[dtype]
     for split, examples in source.splits.items():
-        for example, words in enumerate(examples.slice(0)["tokens"].to_pylist()):
+        for example, words in enumerate(examples.head()["tokens"].to_pylist()):
             alone = encoder.tokenize([words], None, 64)
             ids = torch.from_numpy(alone.token_ids.astype(np.int64))[None]
             states = torch.stack(encoder.forward(ids, torch.ones_like(ids), torch.zeros_like(ids)), dim=2)[0]

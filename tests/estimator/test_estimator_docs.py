@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fusionkit import FusionClassifier
-from fusionkit.fit.train import arrays
+from fusionkit.fit.train import decisions
 from fusionkit.store import Store
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "python.md").read_text(encoding="utf-8")
@@ -39,5 +39,5 @@ def test_blocks_of_rows_change_no_probability(toy: Any, monkeypatch: pytest.Monk
     found = FusionClassifier(epochs=2, pool="mean").fit(ragged, labels)
     whole = found.predict_proba(ragged)
     for rows in (1, 7):
-        monkeypatch.setattr(arrays, "BLOCK_ROWS", rows)
+        monkeypatch.setattr(decisions, "BLOCK_ROWS", rows)
         np.testing.assert_allclose(found.predict_proba(ragged), whole, rtol=1e-5)

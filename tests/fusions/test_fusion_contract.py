@@ -28,12 +28,13 @@ FOLDER = Path(fusionkit.fusions.__file__).parent
 
 
 def files_of_fusions() -> set[str]:
-    """The modules in the folder that define what says which layers it reads."""
+    """The modules in the folder that define what is built for a number of layers of a width."""
     found = set()
     for path in FOLDER.glob("*.py"):
         classes = [node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.ClassDef)]
-        methods = [each.name for one in classes for each in one.body if isinstance(each, ast.FunctionDef)]
-        found |= {path.stem} if "reads" in methods else set()
+        methods = [each for one in classes for each in one.body if isinstance(each, ast.FunctionDef)]
+        given = [[argument.arg for argument in each.args.args] for each in methods if each.name == "__init__"]
+        found |= {path.stem} if ["self", "layers", "hidden"] in given else set()
     return found
 
 

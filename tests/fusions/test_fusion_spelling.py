@@ -9,11 +9,11 @@ import pytest
 from fusionkit.errors import UsageError
 from fusionkit.fusions import (
     FUSIONS,
+    REGISTRY,
     build_fusion,
     fusion_class,
     fusion_layers,
     fusion_name,
-    fusion_usages,
     sees_examples,
     usage,
 )
@@ -25,7 +25,7 @@ def test_a_layer_that_is_no_number_is_told_of_the_sweep_over_layers() -> None:
     assert "layer:*" in str(told.value.remedy)
 
 
-NAMES = "one of " + ", ".join(sorted(text.partition("[")[0] for text in fusion_usages().values()))
+NAMES = "one of " + ", ".join(sorted(text.partition("[")[0] for text in REGISTRY.usages.values()))
 LINEAR = "linear[:gamma=yes|no,norm=none|token,embeddings=yes|no]"
 
 
@@ -53,7 +53,7 @@ def test_a_fusion_has_one_spelling(text: str, name: str) -> None:
 def test_how_a_fusion_may_be_written_is_read_off_its_signature() -> None:
     """And help, which imports no fusion, reads the same off its file."""
     found = {name: usage(name, fusion_class(name)) for name in FUSIONS}
-    assert fusion_usages() == found
+    assert REGISTRY.usages == found
     assert [found[name] for name in ("last", "layer", "linear", "dwatt", "extra-layers")] == [
         "last", "layer:k", LINEAR, "dwatt[:scale=yes|no]", "extra-layers:n",
     ]  # fmt: skip

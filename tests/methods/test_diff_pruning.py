@@ -100,6 +100,17 @@ def test_the_mask_is_fixed_after_its_share_of_the_steps(encoder: Encoder, batch:
     assert 0 < differing(attached, encoder("bert")) <= int(0.01 * count)
 
 
+def test_the_mask_is_not_fixed_before_a_weight_differs(encoder: Encoder) -> None:
+    """The first step of a warm-up has the rate 0: a mask that it fixed would keep nothing."""
+    attached = apply(encoder("bert"), parse_method("diff-prune:fix=0.01"))
+    assert attached.begin_step is not None
+    assert not attached.begin_step(1, STEPS)
+    with torch.no_grad():
+        next(p for name, p in attached.trainable.items() if name.endswith(".w")).add_(1)
+    assert attached.begin_step(2, STEPS)
+    assert attached.delta()
+
+
 def test_what_is_kept_is_the_largest_and_what_evaluation_sees(encoder: Encoder) -> None:
     attached = apply(encoder("bert"), parse_method("diff-prune:target=0.01"))
     draw = torch.Generator().manual_seed(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 import torch
 
 from fusionkit.errors import UsageError
-from fusionkit.methods import METHODS, apply, method_class, method_usages, parse_method
+from fusionkit.fit.sweep.method_choices import usual_run
+from fusionkit.methods import METHODS, REGISTRY, apply, method_class, parse_method
+from fusionkit.methods.per_task import refuse_turns
 from fusionkit.options.spelling import usage
 
 HOUSLBY = "houlsby:m[,share=no|layer|three,layers=TEXT,norms=yes|no]"
@@ -45,9 +48,9 @@ def test_a_method_has_one_spelling(text: str, name: str) -> None:
 
 def test_how_a_method_may_be_written_is_read_off_its_signature() -> None:
     """And help, which imports no method, reads the same off its file."""
-    assert method_usages() == {name: usage(name, method_class(name)) for name in METHODS}
-    assert method_usages()["houlsby"] == HOUSLBY
-    assert [method_usages()[name] for name in ("full", "top", "ia3", "prefix")] == [
+    assert REGISTRY.usages == {name: usage(name, method_class(name)) for name in METHODS}
+    assert REGISTRY.usages["houlsby"] == HOUSLBY
+    assert [REGISTRY.usages[name] for name in ("full", "top", "ia3", "prefix")] == [
         "full",
         "top:m",
         "ia3[:layers=TEXT]",
@@ -56,7 +59,7 @@ def test_how_a_method_may_be_written_is_read_off_its_signature() -> None:
 
 
 def test_help_loads_no_torch() -> None:
-    code = "import sys, fusionkit.methods as m; m.method_usages(); print({'torch', 'peft'} & {*sys.modules})"
+    code = "import sys, fusionkit.methods as m; m.REGISTRY.usages; print({'torch', 'peft'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
@@ -79,8 +82,9 @@ def test_help_loads_no_torch() -> None:
         ("top:0", "there are no such top layers", "m at least 1", "frozen"),
         ("pals:205", "there are no such projected attention layers", "multiple of its heads", "204"),
         ("low-rank:0", "there are no such low-rank layers", "h at least 1", "low-rank:100"),
-        ("diff-prune:target=0", "there is no such diff pruning", "target above 0", "in that range"),
-        ("diff-prune:target=nan", "there is no such diff pruning", "target above 0", "in that range"),
+        ("diff-prune:target=0", "there is no such diff pruning", "target and fix above 0", "in that range"),
+        ("diff-prune:target=nan", "there is no such diff pruning", "target and fix above 0", "in that range"),
+        ("diff-prune:fix=0", "there is no such diff pruning", "target and fix above 0", "in that range"),
         ("full:3", "method 'full' takes no options", "full", ""),
     ],
 )
@@ -161,14 +165,29 @@ def test_a_second_method_is_refused(encoder: Callable[[str], Any]) -> None:
 def test_a_method_of_an_extra_names_it_where_it_is_not_installed(
     encoder: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needed = {name for name, entry in METHODS.items() if entry.extra == "methods"}
-    assert needed == {"lora", "ia3"}
     monkeypatch.setitem(sys.modules, "peft", None)
     for method in ("lora:8", "ia3"):
         with pytest.raises(UsageError, match="needs the package peft") as caught:
             apply(encoder("bert"), parse_method(method))
         assert caught.value.remedy == "pip install 'fusionkit[methods]'"
     apply(encoder("bert"), parse_method("houlsby:4"))
+
+
+@pytest.mark.parametrize("method", ["diff-prune", "full", "pals:6", "houlsby:4"])
+def test_a_row_says_whether_several_tasks_can_train_in_turn(encoder: Callable[[str], Any], method: str) -> None:
+    spec = parse_method(method)
+    told: AbstractContextManager[Any] = nullcontext()
+    if spec.entry.shared == "alone":
+        told = pytest.raises(UsageError, match="cannot train several tasks in turn")
+    with told:
+        refuse_turns(apply(encoder("bert"), spec), spec)
+
+
+def test_added_parts_alone_learn_at_the_rates_of_adapters() -> None:
+    for method in ("pals:6", "low-rank:4"):
+        assert parse_method(method).rates == METHODS["full"].rates
+        assert parse_method(f"{method},encoder=frozen").rates == METHODS["houlsby"].rates
+    assert usual_run("pals:6,encoder=frozen")["encoder_lr"] == METHODS["houlsby"].rates[0]
 
 
 def test_every_row_is_complete() -> None:

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from fusionkit.cli.main import group
-from fusionkit.cli.tables.paper_tables import latex
 from fusionkit.cli.tables.summary_table import summary_table
 from fusionkit.errors import DataError, EncoderError
+from fusionkit.runs.tables.paper_tables import latex
 from fusionkit.sources import open_source
 
 WIKITEXT = Path(__file__).parents[3] / "shared" / "data" / "wikitext2"
@@ -39,7 +39,7 @@ def test_a_line_is_an_example_and_empty_ones_are_none(text: Path) -> None:
     found = open_source(str(text), lines=True)
     assert list(found.splits) == ["train", "validation", "test"]
     wanted = [line for line in LINES * 4 if line.strip()]
-    assert found.splits["validation"].slice(0).to_pydict() == {"text": wanted}
+    assert found.splits["validation"].head().to_pydict() == {"text": wanted}
     assert sorted(found.notes) == [f"{split}.txt: 12 empty lines left out" for split in ("test", "train", "valid")]
     assert open_source(str(text / "valid.txt"), lines=True).notes == ["valid.txt: 12 empty lines left out"]
 

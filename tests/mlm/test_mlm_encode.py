@@ -100,7 +100,7 @@ def test_the_same_work_gives_the_same_bytes_however_it_is_split(
 ) -> None:
     """In another order of splits' pieces, stopped after each part."""
     wanted, rounds = content(store("bert").path), 0
-    tables = {name: examples.slice(0) for name, examples in source.splits.items()}
+    tables = {name: examples.head() for name, examples in source.splits.items()}
     pieces = {name: pa.concat_tables([table.slice(0, 7), table.slice(7)]) for name, table in tables.items()}
     while True:
         answers = iter([False, True])
@@ -147,7 +147,7 @@ encode(source, guess_columns(source), Path(out), spec, load_encoder(model, devic
 def test_a_killed_encode_ends_with_the_same_bytes(
     word: str, source: Source, encoded: Encoding, checkpoint: Any, store: Any, tmp_path: Path
 ) -> None:
-    data = json.dumps({split: examples.slice(0).to_pydict() for split, examples in source.splits.items()})
+    data = json.dumps({split: examples.head().to_pydict() for split, examples in source.splits.items()})
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, checkpoint("bert"), tmp_path / "s", data, word],
         env={**os.environ, "OMP_NUM_THREADS": "1"},

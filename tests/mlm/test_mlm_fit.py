@@ -26,10 +26,12 @@ from fusionkit.fit.train import decisions
 from fusionkit.fit.train import loop as training
 from fusionkit.fit.train.decisions import predict
 from fusionkit.fit.train.loop import train_run
-from fusionkit.metrics import is_better, language_model_scores
+from fusionkit.metrics import is_better
 from fusionkit.sources import Source
 from fusionkit.specs import RunSpec
+from fusionkit.statistics.kept_answers import answers_of
 from fusionkit.store import Store, open_store
+from fusionkit.tasks import TASKS
 
 hf: Any = transformers
 GetStore = Callable[[str], Store]
@@ -163,10 +165,10 @@ def test_which_scores_are_better() -> None:
 
 
 def test_perplexity_is_the_exponential_of_the_mean() -> None:
-    found = language_model_scores([3, 4, 5, 6], [(1.0, 3), (2.0, 0), (0.5, 5), (4.5, 1)], [])
+    found = answers_of(TASKS["mlm"], [3, 4, 5, 6], [(1.0, 3), (2.0, 0), (0.5, 5), (4.5, 1)], []).scores()
     assert found == {"perplexity": pytest.approx(math.exp(2.0)), "cross_entropy": 2.0, "accuracy": 0.5}
     for nothing in (math.inf, math.nan, 1e9):
-        found = language_model_scores([3], [(nothing, 3)], [])
+        found = answers_of(TASKS["mlm"], [3], [(nothing, 3)], []).scores()
         assert math.isfinite(found["perplexity"])
         assert found["perplexity"] > 1e300
         json.dumps(found, allow_nan=False)

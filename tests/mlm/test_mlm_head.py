@@ -14,7 +14,7 @@ from fusionkit.bundled import minilm_folder
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import EncoderError
 from fusionkit.heads import LM_HEADS
-from fusionkit.heads.lm_head import lm_head
+from fusionkit.heads.lm_head import build_lm_head
 from fusionkit.lm_head import ACTIVATIONS, LmHead, lm_scores
 
 hf: Any = transformers
@@ -71,7 +71,7 @@ def test_the_head_gives_the_model_s_own_scores(kind: str, place: Callable[[Any],
     found = load_encoder(folder, device="cpu", masked_lm=True).masked_lm
     assert found is not None
     head = found.head
-    assert (head.vocabulary, head.width, head.weights["dense.weight"].shape[0]) == (V, 16, width)
+    assert (head.vocabulary, *head.weights["dense.weight"].shape) == (V, width, 16)
     model = hf.AutoModelForMaskedLM.from_pretrained(folder).eval()
     ids = torch.randint(5, V, (3, 11))
     with torch.no_grad():
@@ -158,7 +158,7 @@ def weights(d: int = 3, e: int = 2, v: int = 5) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("name", LM_HEADS)
 def test_a_frozen_head_learns_and_keeps_nothing_a_trained_one_all(name: str) -> None:
     given = LmHead(weights(), "gelu", 1e-5)
-    head = lm_head(name, given, 0.0)
+    head = build_lm_head(name, given, 0.0)
     states = torch.randn(4, 3, requires_grad=True)
     scores = head(states, torch.arange(5))
     torch.testing.assert_close(scores, lm_scores(states, given.weights, "gelu", 1e-5))

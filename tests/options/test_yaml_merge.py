@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fusionkit.errors import UsageError
-from fusionkit.options.yaml_texts import Places, read_texts
+from fusionkit.options.yaml_file import YamlNode, read_yaml
 
 
-def read(content: str, folder: Path) -> tuple[Any, Places]:
+def read(content: str, folder: Path) -> YamlNode:
     (folder / "file.yaml").write_text(content)
-    return read_texts(folder / "file.yaml", "study", "YAML", "mend it")
+    return read_yaml(folder / "file.yaml", "study", "YAML", "mend it")
 
 
 def test_a_block_takes_keys_of_others_and_its_own_count(tmp_path: Path) -> None:
-    value, places = read("a: &a {x: 1, y: [2]}\nb: &b {y: 3, z: 4}\nc: {z: 5, <<: [*a, *b]}\nd:\n  <<: *b\n", tmp_path)
+    written = read("a: &a {x: 1, y: [2]}\nb: &b {y: 3, z: 4}\nc: {z: 5, <<: [*a, *b]}\nd:\n  <<: *b\n", tmp_path)
+    value, places = written.value, written.places
     assert value["c"] == {"x": "1", "y": ["2"], "z": "5"}  # of two blocks the first counts
     assert value["d"] == value["b"]
     assert places["c", "x"] == "line 1"  # where it is written

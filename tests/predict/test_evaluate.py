@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable
@@ -11,29 +12,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.torch import load_file, save_file
 from seqeval.metrics import classification_report
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 import fusionkit
-from fusionkit.cli.tables.paper_tables import csv_text
 from fusionkit.errors import UsageError
 from fusionkit.evaluation.answers import RunEvaluation, mistakes_frame
-from fusionkit.evaluation.counts import (
-    CLASS,
-    NOTHING,
-    NUMBER,
-    REST,
-    SEVERAL,
-    SPANS,
-    TAGS,
-    class_counts,
-    confusions,
-    most_frequent,
-)  # fmt: skip
+from fusionkit.evaluation.counts import NOTHING, REST, class_counts, confusions, most_frequent
 from fusionkit.exported import export_best_of_each, export_run
-from fusionkit.exported.over_seeds import over_seeds
+from fusionkit.exported.other_runs import scores_of_others
 from fusionkit.io.files import read_json
+from fusionkit.runs.tables.paper_tables import csv_text
 from fusionkit.sources import Source
+from fusionkit.statistics.kept_answers import CLASS, NUMBER, SEVERAL, SPANS, TAGS
 from fusionkit.store import Store
 
 MakeStore = Callable[..., Store]
@@ -75,7 +67,7 @@ def write(tmp_path: Path) -> Callable[[Iterable[dict[str, Any]]], Path]:
 @pytest.fixture(scope="module")
 def rows(source: Source) -> list[dict[str, Any]]:
     """The validation examples."""
-    found: list[dict[str, Any]] = source.splits["validation"].slice(0).to_pylist()
+    found: list[dict[str, Any]] = source.splits["validation"].head().to_pylist()
     return found
 
 
@@ -257,10 +249,42 @@ def test_a_spread_is_of_the_scores_that_all_seeds_have(runs: Path, tmp_path: Pat
     older = read_json(second)
     del older["scores"]["validation"]["f1"]
     second.write_text(json.dumps(older))
-    spread = over_seeds(first.parent, read_json(first))
+    spread = scores_of_others(first.parent, read_json(first))["over_seeds"]
     assert spread is not None
     assert "f1" not in spread["scores"]["validation"]
     assert len(spread["scores"]["validation"]) == len(older["scores"]["validation"]) > 0
+
+
+def test_records_beside_a_run_without_a_spec_are_left_out(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs, tmp_path / "runs")
+    [run] = [path for path in (tmp_path / "runs").glob("*/run.json") if "ladder" in read_json(path)["spec"]["fusion"]]
+    for number, odd in enumerate([{"status": "finished"}, {"status": "finished", "spec": None, "scores": {}}]):
+        (folder := tmp_path / "runs" / f"{number:016x}").mkdir()
+        (folder / "run.json").write_text(json.dumps(odd))
+    assert scores_of_others(run.parent, read_json(run)) == {"over_seeds": None, "floors": None}
+
+
+def test_copies_of_a_run_are_heads_of_their_own(
+    runs: Path, rows: list[dict[str, Any]], write: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Of one digest; the second copy has other weights, so that its answers show which one gave them."""
+    [run] = [path.parent for path in runs.glob("*/run.json") if "ladder" in read_json(path)["spec"]["fusion"]]
+    folders = [Path(shutil.copytree(run, tmp_path / name / run.name)).resolve() for name in ("one", "two")]
+    weights = folders[1] / "weights.safetensors"
+    save_file({name: -tensor for name, tensor in load_file(weights).items()}, weights)
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    (folders[1] / "run.json").write_text(json.dumps({**read_json(run / "run.json"), "weights_sha256": digest}))
+
+    def evaluated(*places: Path) -> list[list[Any]]:
+        found = fusionkit.evaluate(*places, data=write(rows), device="cpu")
+        assert [each.run.folder for each in found] == list(places)
+        return [head.predicted for each in found for head in each.heads.values()]
+
+    alone = [answers for folder in folders for answers in evaluated(folder)]
+    assert alone[0] != alone[1]
+    assert evaluated(*folders) == alone
+    names = list(fusionkit.load(*folders, device="cpu").runs)
+    assert [name.endswith(str(folder)) for name, folder in zip(names, folders, strict=True)] == [True, True]
 
 
 def test_a_column_and_a_number_of_examples_that_are_named_are_what_is_scored(

@@ -116,6 +116,17 @@ def test_runs_and_exports_are_loaded_side_by_side(runs: list[Path], exported: li
     assert {name.split("/")[0] for name in names} == {"tags", "label", "share"}
 
 
+def test_a_run_and_its_own_export_are_two_heads(runs: list[Path], exported: list[Path], bert: Path) -> None:
+    records = [json.loads((run / "run.json").read_text()) for run in runs]
+    [tagger] = [at for at, record in enumerate(records) if record["spec"]["head"] == "crf"]
+    places = runs[tagger], exported[tagger]
+    predictor = fusionkit.load(*places, device="cpu", encoder=str(bert))
+    names = [f"tags/attention/{place.name}" for place in places]
+    assert list(predictor.runs) == names
+    [answer] = predictor.predict([["abc", "de"]])
+    assert answer[names[0]] == answer[names[1]]
+
+
 def test_an_occupied_place_is_refused_and_left_alone(runs: list[Path], exported: list[Path], tmp_path: Path) -> None:
     occupied = tmp_path / "mine"
     occupied.mkdir()
@@ -157,15 +168,34 @@ def test_an_export_that_fails_leaves_the_one_before(
     assert sorted(path.name for path in tmp_path.iterdir()) == HEADS
 
 
-def test_saving_over_an_export_renews_its_card_and_keeps_a_readme_of_other_things(
+def test_saving_over_an_export_leaves_nothing_of_it_and_keeps_a_readme_of_other_things(
     exported: list[Path], tmp_path: Path
 ) -> None:
     head = fusionkit.FusedHead.from_pretrained(exported[0])
+    (exported[1] / "encoder").mkdir()
+    for file in ("delta.safetensors", "encoder/config.json"):
+        (exported[1] / file).touch()
     head.save_pretrained(exported[1])
     assert (exported[1] / "README.md").read_bytes() == (exported[0] / "README.md").read_bytes()
+    assert sorted(path.name for path in exported[1].iterdir()) == ["README.md", "config.json", "model.safetensors"]
     (tmp_path / "README.md").write_text("my project")
     head.save_pretrained(tmp_path)
     assert (tmp_path / "README.md").read_text() == "my project"
+
+
+def test_what_another_export_left_is_not_taken_for_ones_own(
+    runs: list[Path], exported: list[Path], tmp_path: Path
+) -> None:
+    """A killed process had moved ``v1.1`` aside; then ``v1`` is written beside it, and replaced."""
+    aside = tmp_path / ".v1.1.7-0a1b2c3d.before"
+    shutil.move(exported[1], aside)
+    for overwrite in (False, True):
+        export_run(runs[0], tmp_path / "v1", overwrite=overwrite)
+    assert (aside / "config.json").is_file()
+    with pytest.raises(UsageError, match="holds another export"):
+        export_run(runs[0], tmp_path / "v1.1")
+    assert (tmp_path / "v1.1" / "config.json").is_file()
+    assert not aside.exists()
 
 
 def test_several_runs_are_not_exported_as_one(runs: list[Path], tmp_path: Path) -> None:

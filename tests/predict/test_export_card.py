@@ -62,6 +62,18 @@ def test_the_card_tells_scores_training_parameters_use_and_limits(exported: Path
 
 
 @pytest.mark.parametrize(
+    ("head", "decides_paths"),
+    [
+        ("crf", True), ("bilstm-crf", True), ("classifier+crf", True), ("topic=classifier,slots=bilstm-crf", True),
+        ("tagger", False), ("classifier+tagger", False),
+    ],
+)  # fmt: skip
+def test_a_crf_is_said_to_have_no_probabilities(config: dict[str, Any], head: str, decides_paths: bool) -> None:
+    card = model_card({**config, "spec": {**config["spec"], "head": head}})
+    assert ("there are no probabilities" in card.text) is decides_paths
+
+
+@pytest.mark.parametrize(
     ("kind", "base_model", "argument"),
     [("hub", "jane/encoder", False), ("bundled", None, False), ("folder", None, True)],
 )

@@ -90,6 +90,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], type[FusionkitError], str]] = {
     "a text for a width": (lambda f: change(f, hidden="16"), StoreError, "'hidden'"),
     "no identity": (lambda f: change(f, encoding={}), StoreError, "'encoding.compute_dtype'"),
     "an unknown option": (lambda f: change(f, spec={"flavour": "sweet"}), StoreError, "config.json is damaged"),
+    "no data": (lambda f: change(f, data=None), StoreError, "'data'"),
+    "no fingerprint": (lambda f: change(f, data_identity=None), StoreError, "'data_identity'"),
     "no spec": (lambda f: change(f, spec=None), StoreError, "'spec'"),
     "a list for a spec": (lambda f: change(f, spec=[]), StoreError, "'spec'"),
     "a huge width": (lambda f: change(f, hidden=10**9), StoreError, "'hidden': a whole number from 1 to 65,536"),
@@ -97,6 +99,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], type[FusionkitError], str]] = {
     "many layers": (lambda f: respec(f, fusion="extra-layers:100000"), StoreError, "config.json is damaged"),
     "other layers": (lambda f: respec(f, fusion="extra-layers:64"), StoreError, "model.safetensors is damaged"),
     "a number for layers": (lambda f: change(f, layers=99), StoreError, "'layers'"),
+    "no layers": (lambda f: change(f, layers=[]), StoreError, "'layers': a list of 1 to 1,024"),
     "a layer of no encoder": (lambda f: change(f, layers=[10**9]), StoreError, "'layers'"),
     "a length below 0": (lambda f: change(f, encoding=encoding(f, max_length=-1)), StoreError, "'encoding.max_length'"),
     "a list for a precision": (

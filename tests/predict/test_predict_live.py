@@ -13,10 +13,12 @@ import torch
 import fusionkit
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
-from fusionkit.encoder import Encoder, load_encoder
+from fusionkit.encoder import Encoder, Tokenized, load_encoder
+from fusionkit.errors import UsageError
 from fusionkit.fit.train.decisions import predict
 from fusionkit.heads import reads_sequences
 from fusionkit.predict import Label, Number, Predictor, Tags
+from fusionkit.ragged import offsets_of
 from fusionkit.store import Store
 
 MakeStore = Callable[..., Store]
@@ -138,7 +140,7 @@ def test_heads_over_every_kind_of_rows_share_one_pass(
         fit_run(make_store("words"), task="tagging", fusions=["attention"]),
         fit_run(make_store("mean"), task="classification", fusions=["concat"]),
     ]
-    texts = source.splits["validation"].slice(0)["tokens"].to_pylist()
+    texts = source.splits["validation"].head()["tokens"].to_pylist()
     together = fusionkit.load(*alone, device="cpu")
     assert len(together.runs) == 4
     assert [name.split("/")[0] for name in together.runs] == ["label", "label", "tags", "label"]
@@ -174,6 +176,41 @@ def test_texts_and_pairs_come_as_they_were_trained(make_store: MakeStore, fit_ru
 
 def test_no_examples_give_no_answers(make_store: MakeStore, fit_run: FitRun) -> None:
     assert fusionkit.load(fit_run(make_store("words"), task="tagging", fusions=["last"])).predict([]) == []
+
+
+def test_examples_are_answered_in_blocks_and_numbered_over_all_of_them(
+    make_store: MakeStore, fit_run: FitRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store("tokens")
+    run = fit_run(store, task="classification", pool="mean", fusions=["linear"])
+    predictor, texts = fusionkit.load(run, device="cpu"), [list(row) for row in store["validation"].examples["tokens"]]
+
+    def likely() -> list[list[float]]:
+        return [list(p["label"].probabilities.values()) for p in predictor.predict(texts)]  # type: ignore[union-attr]
+
+    wanted, sizes, tokenize = likely(), list[int](), Encoder.tokenize
+
+    def bare(self: Encoder, texts: Any, pairs: Any, max_length: int) -> Tokenized:
+        """As of a tokenizer that adds no special sub-tokens."""
+        found = tokenize(self, texts, pairs, max_length)
+        kept = found.word_index >= 0
+        offsets = offsets_of(kept.astype(np.int64))[found.token_offsets]
+        return Tokenized(found.token_ids[kept], found.word_index[kept], found.segments[kept], offsets, found.cut)
+
+    def counted(self: Encoder, texts: Any, pairs: Any, max_length: int) -> Tokenized:
+        sizes.append(len(texts))
+        return tokenize(self, texts, pairs, max_length)
+
+    monkeypatch.setattr("fusionkit.predict.BLOCK", 7)
+    monkeypatch.setattr(Encoder, "tokenize", counted)
+    np.testing.assert_allclose(likely(), wanted, atol=1e-5)
+    assert sizes == [7, 7, 7, 7, 2]
+    monkeypatch.setattr(Encoder, "tokenize", bare)
+    texts[17] = ["\u200b"]
+    with pytest.raises(UsageError, match="example 17 has no sub-token"):
+        predictor.predict(texts)
+    with pytest.raises(UsageError, match="example 1017 has no sub-token"):
+        predictor.predict(texts, start=1000)
 
 
 def test_heads_over_an_untrained_encoder_find_it_again_and_lie_in_a_store_of_their_own(

@@ -96,7 +96,7 @@ def test_weights_that_do_not_fit_the_record_are_refused(mine: Path) -> None:
 
 def test_another_encoder_at_the_same_place_is_refused(runs: Path, save_bert: Callable[[int], Path]) -> None:
     other = save_bert(1)
-    with pytest.raises(EncoderError, match="is not the one") as caught:
+    with pytest.raises(EncoderError, match="is not the recorded one") as caught:
         fusionkit.load(runs, encoder=str(other))
     assert "its weights differ" in str(caught.value)
 

@@ -96,7 +96,7 @@ def test_the_highest_layer_that_any_run_reads_is_kept(
 ) -> None:
     store = make_store("mean")
     low, high = (fit_run(store, task="classification", fusions=[f"layer:{k}"]) for k in (1, 2))
-    texts = source.splits["validation"].slice(0)["tokens"].to_pylist()
+    texts = source.splits["validation"].head()["tokens"].to_pylist()
     cut, both, whole = (
         fusionkit.load(low, device="cpu"),
         fusionkit.load(low, high, device="cpu"),

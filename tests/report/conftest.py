@@ -19,7 +19,7 @@ from playwright.sync_api import sync_playwright
 
 from fusionkit.bundled import travel_desk
 from fusionkit.cli.main import main
-from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.predictions import AllPredictions, all_predictions
 from fusionkit.report.report_data import ReportData, read_report_data
 
 SCRIPT = "<script>window.stolen=1</script>"
@@ -100,7 +100,7 @@ def study(made: Made) -> ReportData:
 @pytest.fixture(scope="session")
 def predictions(study: ReportData) -> AllPredictions:
     """The predictions that the page can show."""
-    return AllPredictions(study)
+    return all_predictions(study)
 
 
 def chromium() -> str | None:

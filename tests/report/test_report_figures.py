@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import re
 from dataclasses import replace
+from importlib import resources
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +33,7 @@ from fusionkit.report.render import draw
 from fusionkit.report.report_data import ReportData, read_report_data
 from fusionkit.report.styles import FAMILIES, distance, styles_of
 from fusionkit.report.tables import compared, matrix_tables
-from fusionkit.report.theme import DARK, LIGHT
+from fusionkit.report.theme import LIGHT
 from fusionkit.report.write import json_for_html
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
@@ -49,16 +51,14 @@ def only(records: list[dict[str, Any]], **spec: Any) -> list[dict[str, Any]]:
     return [one for one in records if all(one["spec"][name] == value for name, value in spec.items())]
 
 
-def data_of(study: ReportData, predictions: AllPredictions, name: str) -> pd.DataFrame:
+def data_of(study: ReportData, name: str) -> pd.DataFrame:
     """The rows of one figure."""
-    (drawn,) = draw(study, predictions, [name])
+    (drawn,) = draw(study, [name])
     return drawn.data
 
 
-def test_few_shot_curves_have_the_mean_and_the_t_interval(
-    study: ReportData, predictions: AllPredictions, records: Any
-) -> None:
-    found = data_of(study, predictions, "shots")
+def test_few_shot_curves_have_the_mean_and_the_t_interval(study: ReportData, records: Any) -> None:
+    found = data_of(study, "shots")
     assert len(found) == 2 * 9
     for row in (SimpleNamespace(**each) for each in json.loads(found.to_json(orient="records"))):
         shots = None if row.shots == "all" else int(row.shots)
@@ -71,18 +71,16 @@ def test_few_shot_curves_have_the_mean_and_the_t_interval(
         assert (row.low, row.high) == pytest.approx((low, high), abs=1e-6)
 
 
-def test_curves_have_each_epoch_and_its_steps_and_seconds(
-    study: ReportData, predictions: AllPredictions, records: Any
-) -> None:
-    losses = data_of(study, predictions, "loss-by-step").query("method == 'linear'")
+def test_curves_have_each_epoch_and_its_steps_and_seconds(study: ReportData, records: Any) -> None:
+    losses = data_of(study, "loss-by-step").query("method == 'linear'")
     curves = [one["curve"] for one in only(records, label="slots", fusion="linear", shots=None)]
     assert losses["value"].tolist() == pytest.approx([np.mean([c[e]["loss"] for c in curves]) for e in range(6)])
     assert losses["step"].tolist() == [3, 6, 9, 12, 15, 18]  # 42 examples in batches of 16
-    seconds = data_of(study, predictions, "loss-by-seconds").query("method == 'linear'")
+    seconds = data_of(study, "loss-by-seconds").query("method == 'linear'")
     runs = only(records, label="slots", fusion="linear", shots=None)
     times = [np.array(one["epoch_seconds"]) * one["seconds_alone"] / one["seconds"] for one in runs]
     assert seconds["seconds"].tolist() == pytest.approx(np.mean(times, axis=0).tolist())
-    scores = data_of(study, predictions, "score-by-epoch").query("method == 'linear'")
+    scores = data_of(study, "score-by-epoch").query("method == 'linear'")
     smallest = [one["curve"] for one in only(records, label="slots", fusion="linear", shots=2)]
     for panel, those in {"slots · 2 a class (F1, %)": smallest, "slots (F1, %)": curves}.items():
         assert scores[scores["task"].str.endswith(panel)]["value"].tolist() == pytest.approx(
@@ -90,20 +88,18 @@ def test_curves_have_each_epoch_and_its_steps_and_seconds(
         )
 
 
-def test_layer_weights_are_those_of_the_records(study: ReportData, predictions: AllPredictions, records: Any) -> None:
+def test_layer_weights_are_those_of_the_records(study: ReportData, records: Any) -> None:
     of_slots = "task == 'desk-de · slots' and method == 'attention'"
-    found = data_of(study, predictions, "layer-weights").query(of_slots)
+    found = data_of(study, "layer-weights").query(of_slots)
     those = [one["layer_weights"] for one in only(records, label="slots", fusion="attention", shots=None)]
     assert found["layer"].tolist() == [0, 3, 6]
     assert found["weight"].tolist() == pytest.approx(np.mean(those, axis=0).tolist())
-    each = data_of(study, predictions, "layer-weights-by-seed").query(
-        "task == 'desk-de · slots' and method == 'attention'"
-    )
+    each = data_of(study, "layer-weights-by-seed").query(of_slots)
     assert sorted(each["weight"]) == pytest.approx(sorted(np.ravel(those)))
 
 
-def test_a_single_layer_stands_at_its_number(study: ReportData, predictions: AllPredictions, records: Any) -> None:
-    found = data_of(study, predictions, "single-layers")
+def test_a_single_layer_stands_at_its_number(study: ReportData, records: Any) -> None:
+    found = data_of(study, "single-layers")
     probes = found[found["layer"].notna()]
     assert probes["layer"].tolist() == [0, 3]
     for row in probes.itertuples():
@@ -129,7 +125,7 @@ def test_what_a_task_needs_of_the_encoder_stands_by_layer_and_by_way(tmp_path: P
             own = {"layers": read, "evaluated": "corpus", "sides": 1, "init_data": None, "seconds": 1.0}
             RunsFolder(tmp_path).write(spec, {"spec": spec.to_dict(), **told, **scores, **own}, {})
     study = read_report_data([tmp_path])
-    found = FIGURES["layers-needed"].data(study, AllPredictions(study))
+    found = FIGURES["layers-needed"].data(study)
     assert found is not None
     by_place = {(row.method, row.k): row.score for row in found.itertuples()}
     assert by_place == {
@@ -141,10 +137,8 @@ def test_what_a_task_needs_of_the_encoder_stands_by_layer_and_by_way(tmp_path: P
     assert FIGURES["layers-needed"].chart(study, found).to_dict()
 
 
-def test_encoding_once_is_what_was_measured(
-    study: ReportData, predictions: AllPredictions, records: Any, made: Any
-) -> None:
-    found = data_of(study, predictions, "break-even")
+def test_encoding_once_is_what_was_measured(study: ReportData, records: Any, made: Any) -> None:
+    found = data_of(study, "break-even")
     records = [each for each in records if each["spec"]["fusion"] != "majority"]  # which reads no states
     parts = [json.loads(path.read_text()) for path in (made.store / "parts").glob("*.json")]
     encoded = sum(part["seconds"] for part in parts)
@@ -161,13 +155,11 @@ def test_encoding_once_is_what_was_measured(
     passes = sum(6 * (split["train"] * count / 42 + split["validation"]) + split["test"] for count in learned)
     assert again[-1] * 60 == pytest.approx(passes + sum(one["seconds_alone"] for one in records))
     through = {name: {**one, "spec": {**one["spec"], "method": "full"}} for name, one in study.records.items()}
-    assert FIGURES["break-even"].data(replace(study, records=through), predictions) is None  # they need no store
+    assert FIGURES["break-even"].data(replace(study, records=through)) is None  # they need no store
 
 
-def test_a_head_pays_its_share_of_the_encoding(
-    study: ReportData, predictions: AllPredictions, records: Any, made: Any
-) -> None:
-    found = data_of(study, predictions, "seconds-from-text").query("method == 'linear'")
+def test_a_head_pays_its_share_of_the_encoding(study: ReportData, records: Any, made: Any) -> None:
+    found = data_of(study, "seconds-from-text").query("method == 'linear'")
     parts = [json.loads(path.read_text()) for path in (made.store / "parts").glob("*.json")]
     encoded = sum(part["seconds"] for part in parts)
     runs = only(records, label="slots", fusion="linear", shots=None)
@@ -182,9 +174,9 @@ def test_a_head_pays_its_share_of_the_encoding(
      ("seconds", "seconds_alone")],
 )  # fmt: skip
 def test_a_cost_is_the_mean_of_the_runs_and_the_cheapest_is_worth_it(
-    study: ReportData, predictions: AllPredictions, records: Any, name: str, field: str
+    study: ReportData, records: Any, name: str, field: str
 ) -> None:
-    slots = data_of(study, predictions, name).query("task == 'desk-de · slots (F1, %)'").set_index("method")
+    slots = data_of(study, name).query("task == 'desk-de · slots (F1, %)'").set_index("method")
     for method in ("last", "linear"):
         runs = only(records, label="slots", fusion=method, shots=None)
         assert slots.loc[method, name] == pytest.approx(np.mean([one[field] for one in runs]))
@@ -210,10 +202,10 @@ def test_a_store_has_paid_for_itself_from_the_first_head_that_makes_it_cheaper(
             costs = {"seconds_alone": share * encoded}
             RunsFolder(tmp_path).write(spec, {"spec": spec.to_dict(), **told, **scores, **own, **costs}, {})
     study = read_report_data([tmp_path], [made.store])
-    found = from_text.data(study, None)  # type: ignore[arg-type]
+    found = from_text.data(study)
     assert found is not None
     for untold in ("bytes", "memory"):
-        assert FIGURES[untold].data(study, None) is None  # type: ignore[arg-type]
+        assert FIGURES[untold].data(study) is None
     paid = found.drop_duplicates("method").set_index("method")
 
     def first(over: float, through: float) -> int | None:
@@ -231,7 +223,7 @@ def test_a_store_has_paid_for_itself_from_the_first_head_that_makes_it_cheaper(
 
 
 def test_what_is_looked_at_has_the_recorded_score(study: ReportData, predictions: AllPredictions) -> None:
-    tags = [run for run in predictions.all if run.kind == "spans"]
+    tags = [run for run in predictions.runs if run.kind == "spans"]
     assert len(tags) == 6
     for run in tags:
         record = study.records[run.digest]
@@ -244,16 +236,16 @@ def test_what_is_looked_at_has_the_recorded_score(study: ReportData, predictions
 
 
 def test_the_words_are_the_sources_own(predictions: AllPredictions, made: Any) -> None:
-    run = next(run for run in predictions.all if run.kind == "spans")
+    run = next(run for run in predictions.runs if run.kind == "spans")
     examples = open_store(str(made.store))["test"].examples
     assert run.tokens == [list(words) for words in examples["tokens"]]
     assert run.gold == [list(tags) for tags in examples["slots"]]
 
 
 def test_weights_by_label_weigh_rows_by_their_number(study: ReportData, predictions: AllPredictions) -> None:
-    found = data_of(study, predictions, "layer-weights-by-label")
+    found = data_of(study, "layer-weights-by-label")
     slots = found[found["task"] == "desk-de · slots"]
-    run = next(one for one in predictions.all if one.kind == "spans" and one.method == slots["method"].iloc[0])
+    run = next(one for one in predictions.runs if one.kind == "spans" and one.method == slots["method"].iloc[0])
     assert run.weights is not None
     mean = slots.assign(part=slots["weight"] * slots["rows"]).groupby("layer")["part"].sum() / len(run.weights)
     assert mean.tolist() == pytest.approx(run.weights.mean(axis=0).tolist(), abs=1e-5)
@@ -261,7 +253,7 @@ def test_weights_by_label_weigh_rows_by_their_number(study: ReportData, predicti
 
 
 def test_a_page_holds_no_more_rows_of_weights_than_it_may(predictions: AllPredictions) -> None:
-    inside = inside_of(predictions, rows=300)
+    inside = inside_of(predictions.runs, rows=300)
     assert inside["looks"]
     sources = [inside["sources"][run["source"]] for run in inside["looks"] if run["weights"]]
     kept = sum(len(tokens) for source in sources for tokens in source["tokens"])
@@ -274,9 +266,7 @@ def test_every_figure_stands_in_a_section_of_the_page() -> None:
     assert len(listed) == len(FIGURES) - 1
 
 
-def test_every_figure_is_drawn_or_says_what_it_needs(
-    made: Any, study: ReportData, predictions: AllPredictions, tmp_path: Path
-) -> None:
+def test_every_figure_is_drawn_or_says_what_it_needs(made: Any, study: ReportData, tmp_path: Path) -> None:
     names = {Path(path).name.split(".")[0] for path in made.told["figures"]}
     # One language alone, one number of epochs, one choice of layers, no adapters taken away.
     assert set(FIGURES) - names == {"layer-weights-by-language", "epochs", "layers-needed", "ablation"}
@@ -285,7 +275,7 @@ def test_every_figure_is_drawn_or_says_what_it_needs(
             assert (made.figures / f"{name}{suffix}").read_bytes().startswith(start)
         assert len(pd.read_csv(made.figures / f"{name}.csv")) > 1
     with pytest.raises(UsageError, match="no data for the figure 'layer-weights-by-language'"):
-        draw(study, predictions, ["layer-weights-by-language"])
+        draw(study, ["layer-weights-by-language"])
     with pytest.raises(UsageError, match="did you mean 'parameters'"):
         draw_figures([made.runs], tmp_path, ["parameter"])
 
@@ -326,13 +316,17 @@ def luminance(colour: str) -> float:
 
 
 def test_colours_are_seen_on_both_pages_and_each_fusion_has_its_own() -> None:
+    sheet = resources.files("fusionkit.report").joinpath("page", "page.css").read_text(encoding="utf-8")
+    pairs = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", sheet)
+    light, dark = ({name: pair[theme] for name, *pair in pairs} for theme in (0, 1))
+    assert LIGHT.items() <= light.items()
     for style in FAMILIES.values():
-        assert contrast(style.colour, LIGHT["paper"]) >= 3
-        assert contrast(style.colour, DARK["paper"]) >= 3
+        assert contrast(style.colour, light["paper"]) >= 3
+        assert contrast(style.colour, dark["paper"]) >= 3
     colours = [style.colour for style in FAMILIES.values()]
     assert len({style.shape for style in FAMILIES.values()}) == len(FAMILIES) >= 11
     assert min(distance(*pair) for pair in combinations(colours, 2)) > 0.045
-    for theme in (LIGHT, DARK):
+    for theme in (light, dark):
         assert contrast(theme["quiet"], theme["paper"]) >= 4.5
         assert contrast(theme["ink"], theme["cell"]) >= 4.5
     assert contrast("#000000", "#ffffff") == pytest.approx(21)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from fusionkit.report import render
-from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.specs import RunSpec
 
@@ -19,13 +18,13 @@ MOST = 24
 
 
 def test_a_figure_draws_no_more_rows_than_a_page_bears_and_says_so(
-    study: ReportData, predictions: AllPredictions, monkeypatch: pytest.MonkeyPatch
+    study: ReportData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["break-even", "score-by-epoch", "layer-weights-by-seed"]
-    whole = {one.name: one for one in render.draw(study, predictions, names)}
+    whole = {one.name: one for one in render.draw(study, names)}
     monkeypatch.setattr(render, "MOST_ROWS", MOST)
     seen = 0
-    for one in render.draw(study, predictions, names):
+    for one in render.draw(study, names):
         [rows] = one.spec["datasets"].values()
         assert len(rows) <= MOST
         assert one.data.equals(whole[one.name].data)  # the CSV has all

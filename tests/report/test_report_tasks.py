@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.predictions import all_predictions
 from fusionkit.report.render import draw
 from fusionkit.report.report_data import ReportData, read_report_data
 
@@ -54,11 +54,11 @@ def test_a_page_of_two_texts_shows_both_of_them(open_page: Callable[..., Any], p
 
 def test_a_number_is_looked_into_without_a_confusion(pairs: Path) -> None:
     study = read_report_data([pairs / "runs"])
-    predictions = AllPredictions(study)
-    kinds = {run.column: run.kind for run in predictions.all}
+    predictions = all_predictions(study)
+    kinds = {run.column: run.kind for run in predictions.runs}
     assert kinds == {"label": "class", "score": "number"}
     assert predictions.left_out == []
-    for run in predictions.all:
+    for run in predictions.runs:
         assert run.whole is not None
         assert (run.split, len(run.gold), len(run.predicted)) == ("test", 9, 9)
         assert all(any(text in whole for text in FIRST) for whole in run.whole)
@@ -66,7 +66,7 @@ def test_a_number_is_looked_into_without_a_confusion(pairs: Path) -> None:
         if run.weights is not None:
             np.testing.assert_allclose(run.weights.sum(1), 1, rtol=1e-5)
             assert len(run.weights) == run.offsets[-1] == sum(map(len, run.tokens))
-    (drawn,) = draw(study, predictions, ["confusion"])
+    (drawn,) = draw(study, ["confusion"])
     assert not drawn.data["task"].str.contains("score").any()
 
 
@@ -77,8 +77,8 @@ def test_a_joint_run_is_looked_into_by_each_of_its_columns(
     options = ["--label", "intent,slots", "--head", "classifier+tagger", "--pool", "mean", "--epochs", 2]
     command("fit", made.store, "--task", "joint", *options, "--fusion", "attention", "--out", runs)
     command("report", runs, "--store", made.store, "--out", page)
-    predictions = AllPredictions(read_report_data([runs], [made.store]))
-    assert [(run.column, run.kind) for run in predictions.all] == [("intent", "class"), ("slots", "spans")]
+    predictions = all_predictions(read_report_data([runs], [made.store]))
+    assert [(run.column, run.kind) for run in predictions.runs] == [("intent", "class"), ("slots", "spans")]
     assert predictions.left_out == []
     shown = open_page(place=page)
     told = shown.locator("#inside-body select >> nth=0").locator("option").all_inner_texts()
@@ -92,7 +92,7 @@ def test_lengths_of_training_are_told_apart(command: Command, made: Any, tmp_pat
     command("fit", made.store, "--label", "slots", "--head", "tagger", *few, "--lr", "1e-3", "--lr", "1e-2",
             "--out", runs)  # fmt: skip
     study: ReportData = read_report_data([runs])
-    (drawn,) = draw(study, AllPredictions(study), ["epochs"])
+    (drawn,) = draw(study, ["epochs"])
     found = drawn.data
     assert sorted(set(found["epochs"])) == [5, 30]
     assert list(dict.fromkeys(found["task"])) == [

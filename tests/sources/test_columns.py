@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from fusionkit.errors import UsageError
-from fusionkit.sources import Columns, Source, guess_columns
+from fusionkit.sources import Columns, Source, guess_columns, prepared
 
 LONG = ["a fairly long sentence", "another one of these"] * 8
 
@@ -80,6 +80,12 @@ def test_a_tag_column_that_is_ragged_somewhere_is_still_recognised() -> None:
 def test_a_list_of_another_length_is_no_tag_column() -> None:
     columns = guess_columns(source_of(tokens=[["a", "b"]] * 3, spans=[[1], [2], []]))
     assert columns.tags == ()
+
+
+def test_strings_given_as_tokens_are_refused() -> None:
+    source = source_of(text=LONG, tags=[["O"]] * 16)
+    with pytest.raises(UsageError, match="column 'text' of train holds no words"):
+        prepared(source, guess_columns(source, tokens="text"))
 
 
 @pytest.mark.parametrize(("role", "flag"), [("text", "--text"), ("pair", "--pair"), ("tokens", "--tokens")])

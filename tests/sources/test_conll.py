@@ -13,7 +13,7 @@ from fusionkit.sources.spool import spooled
 
 
 def read(path: Path) -> pa.Table:
-    return spooled(read_conll(path), str(path)).slice(0)
+    return spooled(read_conll(path), str(path)).head()
 
 
 def put(folder: Path, content: str) -> Path:

@@ -32,7 +32,7 @@ FIELDS = {
 
 def read(path: Path) -> pa.Table:
     """Every column as text."""
-    return spooled(FORMATS[path.suffix](path), str(path)).slice(0)
+    return spooled(FORMATS[path.suffix](path), str(path)).head()
 
 
 def test_csv_fields_are_read_as_rfc_4180_writes_them(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_latin_1_is_refused_with_the_byte_and_the_remedy(tmp_path: Path) -> None
 )
 def test_a_column_becomes_numeric_only_where_that_loses_nothing(values: list[str], kind: str) -> None:
     examples = Examples.of(pa.table({"value": values}))
-    column = with_numbers({"train": examples})["train"].slice(0).column("value")
+    column = with_numbers({"train": examples})["train"].head().column("value")
     assert str(column.type) == kind
     assert [str(v) if kind == "string" else v for v in column.to_pylist()] == (
         values
@@ -152,7 +152,7 @@ def test_a_column_has_one_type_in_all_splits(tmp_path: Path) -> None:
 def test_an_empty_cell_among_numbers_is_a_missing_one_also_where_a_split_has_no_other(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,score\na,0.5\nb,\n", encoding="utf-8")
     (tmp_path / "test.csv").write_text("text,score\nc,\n", encoding="utf-8")
-    columns = {name: t.slice(0).column("score") for name, t in open_source(str(tmp_path)).splits.items()}
+    columns = {name: t.head().column("score") for name, t in open_source(str(tmp_path)).splits.items()}
     assert {str(column.type) for column in columns.values()} == {"double"}
     assert {name: column.to_pylist() for name, column in columns.items()} == {"train": [0.5, None], "test": [None]}
 
@@ -161,7 +161,7 @@ def test_an_empty_cell_among_numbers_is_a_missing_one_also_where_a_split_has_no_
 def test_numeric_labels_of_a_csv_become_integers_whatever_the_suffix_is_written_like(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text("text,label\na,1\nb,0\n", encoding="utf-8")
-    assert open_source(str(path)).splits["train"].slice(0).column("label").to_pylist() == [1, 0]
+    assert open_source(str(path)).splits["train"].head().column("label").to_pylist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_numeric_labels_of_a_csv_become_integers_whatever_the_suffix_is_written_
 def test_a_value_far_down_decides_the_type_of_the_whole_column(tmp_path: Path, late: str, kind: str) -> None:
     path = tmp_path / "train.csv"
     path.write_text("text,n\n" + "a,1\n" * 2500 + f"b,{late}\n", encoding="utf-8")
-    column = open_source(str(path)).splits["train"].slice(0).column("n")
+    column = open_source(str(path)).splits["train"].head().column("n")
     assert str(column.type) == kind
     same = {"int64": int, "double": float, "string": str}[kind]
     assert column.to_pylist() == [same("1")] * 2500 + [same(late)]

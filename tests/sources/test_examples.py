@@ -53,14 +53,11 @@ def test_two_readings_at_once_do_not_disturb_each_other() -> None:
     assert all(one.equals(other) for one, other in both)
 
 
-@pytest.mark.parametrize(
-    ("start", "length"), [(0, 1), (0, 5), (3, 4), (4, 1), (5, 1), (9, 5), (0, 12), (11, 9), (5, 0)]
-)
-def test_a_slice_is_what_a_list_would_give(start: int, length: int) -> None:
-    table = counted(5, 0, 5, 2).slice(start, length)
-    assert table.column("n").to_pylist() == list(range(12))[start : start + length]
+@pytest.mark.parametrize("count", [0, 1, 5, 7, 12, 20, None])
+def test_the_head_is_what_a_list_would_give(count: int | None) -> None:
+    table = counted(5, 0, 5, 2).head(count)
+    assert table.column("n").to_pylist() == list(range(12))[:count]
     assert table.schema == SCHEMA
-    assert counted(5, 0, 5, 2).slice(start).column("n").to_pylist() == list(range(start, 12))
 
 
 @pytest.mark.parametrize("numbers", [[0, 4, 5, 11], [7], [], list(range(12))])
@@ -81,14 +78,14 @@ def test_a_change_is_made_at_each_reading_and_knows_which_examples_it_sees() -> 
     assert examples.schema == pa.schema([("n", pa.int64()), ("twice", pa.int64())])
     assert examples.num_rows == 1505
     seen.clear()
-    assert examples.slice(0).column("twice").to_pylist() == [2 * n for n in range(1505)]
+    assert examples.head().column("twice").to_pylist() == [2 * n for n in range(1505)]
     assert seen == [(0, 5), (5, 1000), (1005, 500)]
 
 
 def test_a_table_in_memory_is_examples_too() -> None:
     table = pa.table({"n": pa.chunked_array([[1, 2], [], [3]])})
-    assert Examples.of(table).slice(0).equals(table)
-    assert Examples.of(table.slice(0, 0)).slice(0).num_rows == 0
+    assert Examples.of(table).head().equals(table)
+    assert Examples.of(table.slice(0, 0)).head().num_rows == 0
 
 
 def test_a_parquet_file_of_them_has_the_same_bytes_each_time_and_is_cut_into_row_groups(tmp_path: Path) -> None:
@@ -100,7 +97,7 @@ def test_a_parquet_file_of_them_has_the_same_bytes_each_time_and_is_cut_into_row
     rows = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
     assert sum(rows) == 3000
     assert len(rows) == 3  # 27 MB in groups of about 8 MiB
-    assert file.read().equals(examples.slice(0))
+    assert file.read().equals(examples.head())
 
 
 def test_few_examples_are_one_row_group(tmp_path: Path) -> None:

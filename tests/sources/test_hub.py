@@ -69,12 +69,12 @@ def test_a_saved_dataset_dict_gives_class_names_and_known_splits(tmp_path: Path)
     parts = {"train": examples(1, 0), "dev": examples(0), "test": examples(-1, -1), "extra": examples(1)}
     datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
     source = open_source(str(tmp_path / "saved"))
-    assert {split: t.slice(0).column("label").to_pylist() for split, t in source.splits.items()} == {
+    assert {split: t.head().column("label").to_pylist() for split, t in source.splits.items()} == {
         "train": ["pos", "neg"],
         "validation": ["neg"],
         "test": [None, None],  # -1, the hub's "no label"
     }
-    assert source.splits["train"].slice(0).column("ner_tags").to_pylist() == [["B-X", "I-X"]] * 2
+    assert source.splits["train"].head().column("ner_tags").to_pylist() == [["B-X", "I-X"]] * 2
     assert source.notes == ["split 'extra' is left out: only train, validation, test are used"]
     assert guess_columns(source) == Columns(tokens="tokens", tags=("ner_tags",), labels=("label", "text"))
 
@@ -83,15 +83,15 @@ def test_a_saved_dataset_is_the_train_split_with_its_rows_in_the_order_chosen(tm
     examples(0, 1, 1).select([2, 0]).save_to_disk(tmp_path / "saved")
     source = open_source(str(tmp_path / "saved"))
     assert list(source.splits) == ["train"]
-    assert source.splits["train"].slice(0).column("text").to_pylist() == ["text 2", "text 0"]
-    assert source.splits["train"].slice(0).column("label").to_pylist() == ["pos", "neg"]
+    assert source.splits["train"].head().column("text").to_pylist() == ["text 2", "text 0"]
+    assert source.splits["train"].head().column("label").to_pylist() == ["pos", "neg"]
 
 
 def test_a_tag_of_minus_one_is_no_tag_rather_than_the_last_class(tmp_path: Path) -> None:
     rows = {"text": ["x"], "label": [0], "tokens": [["a", "b"]], "ner_tags": [[1, -1]]}
     datasets.Dataset.from_dict(rows, features=FEATURES).save_to_disk(tmp_path / "saved")
     source = open_source(str(tmp_path / "saved"))
-    assert source.splits["train"].slice(0).column("ner_tags").to_pylist() == [["B-X", None]]
+    assert source.splits["train"].head().column("ner_tags").to_pylist() == [["B-X", None]]
     with pytest.raises(DataError, match="train, example 0: 'ner_tags' has an entry without a value"):
         prepared(source, guess_columns(source))
 
@@ -108,7 +108,7 @@ def test_a_damaged_saved_folder_is_refused(tmp_path: Path) -> None:
 def test_a_hub_format_folder_gives_the_configuration_asked_for(tmp_path: Path, layout: str, config: str) -> None:
     folder = hub_folder(tmp_path / "corpus", layout.format("en"), layout.format("de"))
     source = open_source(str(folder), config=config)
-    assert {split: t.slice(0).to_pydict() for split, t in source.splits.items()} == {
+    assert {split: t.head().to_pydict() for split, t in source.splits.items()} == {
         "train": {"text": [config], "label": [1]}
     }
 
@@ -160,7 +160,7 @@ def test_a_saved_data_set_is_read_where_it_lies_and_not_copied(
     monkeypatch.setattr("tempfile.tempdir", str(temporary / "absent"))  # a copy would have no place
     source = open_source(str(tmp_path / "saved"))
     expected = {"text": [f"text {i}" for i in range(2500)], "label": [0] * 2500}
-    assert source.splits["train"].slice(0).to_pydict() == expected
+    assert source.splits["train"].head().to_pydict() == expected
 
 
 def test_a_data_set_that_goes_away_while_it_is_needed_is_one_error(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_data_set_that_goes_away_while_it_is_needed_is_one_error(tmp_path: Pat
     (file,) = (tmp_path / "saved").glob("*.arrow")
     file.unlink()
     with pytest.raises(DataError, match=r"data-00000-of-00001\.arrow can no longer be read"):
-        examples.slice(0)
+        examples.head()
 
 
 REARRANGED: dict[str, Callable[[datasets.Dataset], datasets.Dataset]] = {
@@ -193,9 +193,9 @@ def test_a_data_set_that_is_not_its_files_is_read_as_it_is(tmp_path: Path, name:
     data = REARRANGED[name](datasets.load_from_disk(tmp_path / "saved"))
     examples = examples_of(data, "corpus")
     assert examples.num_rows == len(data)
-    assert examples.slice(0).to_pydict() == data.to_dict()
+    assert examples.head().to_pydict() == data.to_dict()
     assert examples.column_names == data.column_names
 
 
 def test_a_data_set_in_memory_is_read_in_pieces() -> None:
-    assert examples_of(many(2500), "corpus").slice(0).to_pydict() == many(2500).to_dict()
+    assert examples_of(many(2500), "corpus").head().to_pydict() == many(2500).to_dict()

@@ -19,7 +19,7 @@ from fusionkit.sources.spool import spooled
 
 
 def read(path: Path) -> pa.Table:
-    return spooled(read_jsonl(path), str(path)).slice(0)
+    return spooled(read_jsonl(path), str(path)).head()
 
 
 def put(folder: Path, *lines: str, end: str = "\n") -> Path:

@@ -16,7 +16,7 @@ from fusionkit.sources.spool import spooled
 
 
 def read(path: Path) -> pa.Table:
-    return spooled(read_parquet(path), str(path)).slice(0)
+    return spooled(read_parquet(path), str(path)).head()
 
 
 def test_class_labels_kept_in_the_schema_by_datasets_become_their_names(tmp_path: Path) -> None:

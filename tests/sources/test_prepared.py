@@ -23,34 +23,34 @@ def test_iob1_becomes_bio2_split_by_split_and_is_reported() -> None:
         test={"tokens": [["e", "f"]], "tags": [["B-X", "I-X"]]},
     )
     mended, notes = prepared(source, TAGGED)
-    assert mended.splits["train"].slice(0).column("tags").to_pylist() == [["B-X", "I-X", "B-X"], ["B-Y"]]
-    assert mended.splits["test"].slice(0).column("tags").to_pylist() == [["B-X", "I-X"]]
+    assert mended.splits["train"].head().column("tags").to_pylist() == [["B-X", "I-X", "B-X"], ["B-Y"]]
+    assert mended.splits["test"].head().column("tags").to_pylist() == [["B-X", "I-X"]]
     assert notes == ["train: column tags held IOB1 tags, turned into BIO2"]
 
 
 def test_parts_of_speech_are_left_as_they_are() -> None:
     source = source_of(train={"tokens": [["a", "b"]], "tags": [["I-NP", "NN"]]})
     mended, notes = prepared(source, TAGGED)
-    assert mended.splits["train"].slice(0).column("tags").to_pylist() == [["I-NP", "NN"]]
+    assert mended.splits["train"].head().column("tags").to_pylist() == [["I-NP", "NN"]]
     assert notes == []
 
 
 def test_numeric_tags_become_text() -> None:
     mended, _ = prepared(source_of(train={"tokens": [["a", "b"]], "tags": [[3, 0]]}), TAGGED)
-    assert mended.splits["train"].slice(0).column("tags").to_pylist() == [["3", "0"]]
+    assert mended.splits["train"].head().column("tags").to_pylist() == [["3", "0"]]
 
 
 def test_examples_without_words_stay_in_place() -> None:
     source = source_of(train={"tokens": [["a"], [], ["b"]], "tags": [["O"], [], ["O"]]})
     mended, _ = prepared(source, TAGGED)
-    assert mended.splits["train"].slice(0).column("tokens").to_pylist() == [["a"], [], ["b"]]
+    assert mended.splits["train"].head().column("tokens").to_pylist() == [["a"], [], ["b"]]
 
 
 def test_an_id_is_added_only_where_none_is() -> None:
     source = source_of(train={"text": ["a", "b"]}, test={"text": ["c"]})
     mended, _ = prepared(source, Columns(text="text"))
-    assert mended.splits["train"].slice(0).column("id").to_pylist() == ["train-0", "train-1"]
-    assert mended.splits["test"].slice(0).column("id").to_pylist() == ["test-0"]
+    assert mended.splits["train"].head().column("id").to_pylist() == ["train-0", "train-1"]
+    assert mended.splits["test"].head().column("id").to_pylist() == ["test-0"]
     kept, _ = prepared(source_of(train={"text": ["a"], "idx": [7]}), Columns(text="text"))
     assert kept.splits["train"].column_names == ["text", "idx"]
 
@@ -58,7 +58,7 @@ def test_an_id_is_added_only_where_none_is() -> None:
 def test_the_source_given_is_not_changed() -> None:
     source = source_of(train={"tokens": [["a"]], "tags": [["I-X"]]})
     prepared(source, TAGGED)
-    assert source.splits["train"].slice(0).to_pydict() == {"tokens": [["a"]], "tags": [["I-X"]]}
+    assert source.splits["train"].head().to_pydict() == {"tokens": [["a"]], "tags": [["I-X"]]}
 
 
 def test_a_tag_column_may_be_absent_from_a_split() -> None:
@@ -140,17 +140,17 @@ def test_one_iob1_row_anywhere_mends_the_whole_split(at: int) -> None:
     tags = [["B-X", "I-X"]] * 3000
     tags[at] = ["I-X", "I-X"]
     mended, notes = prepared(source_of(train={"tokens": [["a", "b"]] * 3000, "tags": tags}), TAGGED)
-    assert mended.splits["train"].slice(0).column("tags").to_pylist() == [["B-X", "I-X"]] * 3000
+    assert mended.splits["train"].head().column("tags").to_pylist() == [["B-X", "I-X"]] * 3000
     assert notes == ["train: column tags held IOB1 tags, turned into BIO2"]
 
 
 def test_one_tag_of_another_kind_anywhere_leaves_all_as_they_are() -> None:
     tags = [["I-NP"]] * 2500 + [["NN"]]
     mended, notes = prepared(source_of(train={"tokens": [["a"]] * 2501, "tags": tags}), TAGGED)
-    assert mended.splits["train"].slice(0).column("tags").to_pylist() == tags
+    assert mended.splits["train"].head().column("tags").to_pylist() == tags
     assert notes == []
 
 
 def test_ids_count_on_from_piece_to_piece() -> None:
     mended, _ = prepared(source_of(train={"text": ["a"] * 2300}), Columns(text="text"))
-    assert mended.splits["train"].slice(0).column("id").to_pylist() == [f"train-{i}" for i in range(2300)]
+    assert mended.splits["train"].head().column("id").to_pylist() == [f"train-{i}" for i in range(2300)]

@@ -47,7 +47,7 @@ def test_conll_2003_has_its_published_words_and_entities_after_bio2() -> None:
     mended, notes = prepared(source, guess_columns(source))
     words, entities = [], []
     for examples in mended.splits.values():
-        table = examples.slice(0)
+        table = examples.head()
         rows = table.column("tags").to_pylist()
         assert all(is_bio2(row) for row in rows)
         words.append(sum(map(len, table.column("tokens").to_pylist())))
@@ -65,7 +65,7 @@ def test_wikiann_is_bio2_already() -> None:
 
 def test_atis_keeps_its_tags_and_the_intents_unseen_in_train() -> None:
     source = opened("atis")
-    train, test = (source.splits[split].slice(0) for split in ("train", "test"))
+    train, test = (source.splits[split].head() for split in ("train", "test"))
     intents = set(train.column("intent").to_pylist())
     assert len({tag for row in train.column("slots").to_pylist() for tag in row}) == 120
     assert len(intents) == 21
@@ -74,10 +74,10 @@ def test_atis_keeps_its_tags_and_the_intents_unseen_in_train() -> None:
 
 def test_labels_have_the_types_and_counts_published() -> None:
     mrpc = opened("mrpc").splits
-    assert [sum(t.slice(0).column("label").to_pylist()) for t in mrpc.values()] == [2_753, 1_147]
-    assert set(opened("sst2").splits["train"].slice(0).column("label").to_pylist()) == {"positive", "negative"}
-    scores = opened("stsb").splits["train"].slice(0).column("score")
+    assert [sum(t.head().column("label").to_pylist()) for t in mrpc.values()] == [2_753, 1_147]
+    assert set(opened("sst2").splits["train"].head().column("label").to_pylist()) == {"positive", "negative"}
+    scores = opened("stsb").splits["train"].head().column("score")
     assert str(scores.type) == "double"
     assert (min(scores.to_pylist()), max(scores.to_pylist())) == (0.0, 5.0)
-    trec = Counter(opened("trec6").splits["train"].slice(0).column("label").to_pylist())
+    trec = Counter(opened("trec6").splits["train"].head().column("label").to_pylist())
     assert sorted(trec) == [0, 1, 2, 3, 4, 5]

@@ -37,7 +37,7 @@ def test_every_format_of_the_table_reads_one_example(tmp_path: Path) -> None:
     seen = 0
     for suffix in FORMATS:
         source = open_source(str(put(tmp_path / f"train{suffix}")))
-        (row,) = source.splits["train"].slice(0).to_pylist()
+        (row,) = source.splits["train"].head().to_pylist()
         assert row in (
             {"text": "hello there", "label": "x"},
             {"tokens": ["hello", "there"], "tags": ["O", "B-x"]},
@@ -79,6 +79,8 @@ def test_a_single_file_is_the_split_it_is_named_after_else_train(tmp_path: Path,
 def test_a_source_is_called_after_its_file_or_folder(tmp_path: Path) -> None:
     assert open_source(str(put(tmp_path / "news" / "train.csv").parent)).name == "news"
     assert open_source(str(put(tmp_path / "reviews.csv"))).name == "reviews"
+    assert open_source(str(put(tmp_path / "news.2024.csv"))).name == "news.2024"
+    assert open_source(str(put(tmp_path / "data.v1" / "train.csv").parent)).name == "data.v1"
 
 
 def test_two_files_for_one_split_are_refused_by_name(tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_a_limit_takes_the_first_examples_of_each_split_of_any_format(tmp_path: 
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     source = open_source(str(folder), limit=limit)
     found = {
-        split: [row["tokens"][0] if "tokens" in row else row["text"] for row in examples.slice(0).to_pylist()]
+        split: [row["tokens"][0] if "tokens" in row else row["text"] for row in examples.head().to_pylist()]
         for split, examples in source.splits.items()
     }
     assert found == {split: words[:limit] for split, words in FEW.items()}

@@ -55,7 +55,7 @@ def test_pieces_are_read_back_in_the_type_of_all_of_them() -> None:
         assert str(examples.schema.field("x").type).startswith(kind)
         whole = pa.array([value for values in given for value in values])  # Arrow's own answer, given all at once
         assert examples.schema.field("x").type == whole.type
-        table = examples.slice(0)
+        table = examples.head()
         table.validate(full=True)
         assert table.column("x").to_pylist() == whole.to_pylist()
         seen += 1
@@ -66,7 +66,7 @@ def test_columns_that_come_later_are_null_before_and_keep_the_order_they_came_in
     examples = spooled(pieces({"b": [1]}, {"a": ["x"], "b": [2]}, {"c": [[0.5]]}), "corpus")
     assert examples.column_names == ["b", "a", "c"]
     expected = {"b": [1, 2, None], "a": [None, "x", None], "c": [None, None, [0.5]]}
-    assert examples.slice(0).to_pydict() == expected
+    assert examples.head().to_pydict() == expected
     assert examples.num_rows == 3
 
 
@@ -92,7 +92,7 @@ def test_the_space_is_free_again_when_the_examples_are_not_needed_any_more(tempo
     del examples
     assert 100_000 < disk_use() - before < 110_000
     assert list(temporary.iterdir()) == []  # and it never has a name
-    assert changed.slice(0).column("x").to_pylist() == ["a" * 100_000, "b"]
+    assert changed.head().column("x").to_pylist() == ["a" * 100_000, "b"]
     del changed
     assert disk_use() == before
 

@@ -95,7 +95,7 @@ def lay_down(path: Path, dtype: str, compression: str = "none") -> Known:
     manifest = {
         "format": "fusionkit-store", "version": 1, "source": "known", "identity": identity, "rows": "tokens",
         "layers": [0, 2, 4], "hidden": HIDDEN, "dtype": dtype, "compression": compression,
-        "batch_tokens": 1024,
+        "batch_tokens": 1024, "batch_overhead": 32,
         "columns": {"text": "text", "pair": None, "tokens": None, "tags": [], "labels": ["label"]},
         "encoder": {"name": "none", "layers": 5, "parameters": 1, "sentence_rows": "cls"},
         "splits": {"train": {**split, "chunks": checksums}}, "files": small_files(path),

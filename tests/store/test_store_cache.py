@@ -73,6 +73,17 @@ def test_a_chunk_is_fetched_once_and_then_mapped(tmp_path: Path, fetch: Counted)
     assert held(cache) == ["a", "b"]
 
 
+def test_a_read_only_cache_is_used(tmp_path: Path, fetch: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    cache = ChunkCache(tmp_path, 10 * SIZE)
+    monkeypatch.setattr(os, "utime", refuse)
+    for _ in range(2):
+        np.testing.assert_array_equal(cache.get("a", ARRAY, fetch(1)), chunk(1))
+    assert fetch.asked == [1]
+
+
 @pytest.mark.parametrize("limit", [3 * SIZE, 3 * SIZE + 1, 4 * SIZE - 1])
 def test_the_longest_unused_chunks_make_room(tmp_path: Path, fetch: Counted, limit: int) -> None:
     cache = ChunkCache(tmp_path, limit)

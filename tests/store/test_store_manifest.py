@@ -12,7 +12,7 @@ import pytest
 from fusionkit.errors import StoreError
 from fusionkit.store import is_complete, is_store, open_store, verify_store
 
-FIELDS = ["identity", "splits", "rows", "layers", "hidden", "dtype", "columns", "encoder"]
+FIELDS = ["identity", "splits", "rows", "layers", "hidden", "dtype", "columns", "encoder", "batch_overhead"]
 SPLIT_FIELDS = ["examples", "rows", "tokens", "rows_per_chunk", "masked", "cut"]
 WRONG: dict[str, list[Any]] = {
     "identity": ["x", None],

@@ -72,7 +72,7 @@ def test_encoded_stores_of_many_chunks_are_read(
 ) -> None:
     monkeypatch.setattr(layout, "CHUNK_BYTES", 1 << 16)
     whole, encoder = open_source(str(CORPUS)), load_encoder("minilm", device="cpu")
-    source = Source("few", {split: whole.splits[split].slice(0, 10) for split in ("train", "test")})
+    source = Source("few", {split: whole.splits[split].head(10) for split in ("train", "test")})
     encode(source, guess_columns(source), tmp_path / "s", EncodeSpec(rows=rows, layers="0,6", dtype=dtype), encoder)
     store, chunks = open_store(tmp_path / "s"), 0
     for split in store.splits:

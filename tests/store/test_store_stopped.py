@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from upath import UPath
 
-from fusionkit.cli.console import stopped_by_sigterm
+from fusionkit.cli.console import sigterm_raises
 from fusionkit.errors import StoppedError
 from fusionkit.fit.executor import context
 from fusionkit.fit.executor.context import SweepContext, opening_of
@@ -51,5 +51,5 @@ def test_a_stop_is_told_as_a_stop_wherever_it_comes(
     if read is examples:  # of a store elsewhere: a local file is read by Arrow
         monkeypatch.setattr(reader, "examples_path", lambda *_: UPath("memory://known/train.parquet"))
     monkeypatch.setattr(module, name, sigterm)
-    with stopped_by_sigterm(), pytest.raises(StoppedError):
+    with sigterm_raises(), pytest.raises(StoppedError):
         read(fresh.path)

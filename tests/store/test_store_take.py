@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from fusionkit.errors import StoreError, UsageError
-from fusionkit.store import Split, open_store
+from fusionkit.store import Split, chunk_access, open_store
 
 EXAMPLES: list[list[int]] = [
     [0], [2], [7], [1], [], list(range(10)), list(range(9, -1, -1)), [4, 4, 2, 4], [-1, -10, 7], [6, 1, 9],
@@ -88,6 +89,16 @@ def test_examples_that_are_not_there_are_a_usage_error(split: Split, examples: l
     with pytest.raises(UsageError, match="no such example in train") as caught:
         split.take(examples)
     assert caught.value.expected == "0 … 9"
+
+
+def test_a_process_maps_only_some_chunks_at_once(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux refuses more than 65,530 maps."""
+    monkeypatch.setattr(chunk_access, "MOST_MAPPED", 2)
+    states = open_store(fresh.path)["train"].hidden_states
+    for _ in range(2):
+        np.testing.assert_array_equal(states[:], fresh.states)
+    mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(fresh.path) in line]
+    assert 1 <= len(mapped) <= 2
 
 
 def test_a_missing_chunk_is_one_error_when_it_is_read(fresh: Any) -> None:

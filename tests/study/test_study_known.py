@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from fusionkit.cli.commands import PERCENT
 from fusionkit.errors import UsageError
-from fusionkit.runs.folder import RunsFolder, digest_of_record
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.runs.record import digest_of_record
 from fusionkit.runs.records_file import known_runs, read_records, write_records
+from fusionkit.runs.tables.paper_tables import UNITS_NOTE
 from fusionkit.statistics.kept_answers import to_text
 
 Command = Callable[..., Any]
@@ -129,30 +130,51 @@ def test_the_script_keeps_what_was_run_and_what_others_ran(
     monkeypatch.setattr(evidence, "RECORDS", tmp_path / "records")
     monkeypatch.setattr(evidence, "STUDIES", {"tiny": ran.file})
     kept = tmp_path / "records" / "tiny.jsonl"
-    evidence.keep_records("tiny", [f"data={ran.data}"], fresh)
+    evidence.keep_records("tiny", [f"data={ran.data}"], fresh, evidence.machine())
     assert not kept.exists()  # there is nothing yet
-    evidence.keep_records("tiny", [f"data={ran.data}"], ran.work)
+    evidence.keep_records("tiny", [f"data={ran.data}"], ran.work, evidence.machine())
     head, records = read_records(kept)
     assert [record["sweep"] for record in records] == ["base"] * 6 + ["moved"] * 2
     assert {record["made"] for record in records} == {0}
     assert {"hardware", "instructions", "torch", "commit", "date"} < set(head["made"][0])
     before = kept.read_bytes()
-    monkeypatch.setattr(evidence, "machine", lambda: {"hardware": "another"})
+    later = {"hardware": "another"}
     for work in (fresh, ran.work):  # where no run is, and where all are
-        evidence.keep_records("tiny", [f"data={ran.data}"], work)
+        evidence.keep_records("tiny", [f"data={ran.data}"], work, later)
         assert kept.read_bytes() == before
-    # A run that is lost here is taken from the folder again, under the machine of today.
+    # A run that is lost here is taken from the folder again, under the machine of its training.
     lines = before.decode().splitlines()
     kept.write_text("\n".join([*lines[:3], *lines[4:]]) + "\n")
-    evidence.keep_records("tiny", [f"data={ran.data}"], ran.work)
+    evidence.keep_records("tiny", [f"data={ran.data}"], ran.work, later)
     head, again = read_records(kept)
     assert [record["digest"] for record in again] == [record["digest"] for record in records]
     assert [record["made"] for record in again] == [0, 0, 1, 0, 0, 0, 0, 0]
-    assert head["made"][1] == {"hardware": "another"}
+    assert head["made"][1] == later
     # A folder of an encoder is of one machine: its name is kept, not its path.
     kept.write_text(before.decode().replace('"encoder":"minilm"', '"encoder":"/a/folder/mpnet"'))
-    evidence.keep_records("tiny", [f"data={ran.data}"], ran.work)
+    evidence.keep_records("tiny", [f"data={ran.data}"], ran.work, later)
     assert kept.read_text() == before.decode().replace('"encoder":"minilm"', '"encoder":"mpnet"')
+
+
+def test_the_script_keeps_a_run_in_each_of_its_sweeps(
+    evidence: Any, ran: Ran, fresh: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = ran.file.read_text()
+    again = text[text.index("  base:") : text.index("  moved:")].replace("base", "again")
+    study = file.with_name("tiny.yaml")
+    study.write_text(text.replace("comparisons:", f"{again}comparisons:"))
+    monkeypatch.setattr(evidence, "RECORDS", file.parent)
+    monkeypatch.setattr(evidence, "STUDIES", {"tiny": study})
+    records = [{**each, "made": 1} for each in read_records(file)[1]]
+    records += [{**each, "sweep": "again", "made": 0} for each in records if each["sweep"] == "base"]
+    made = [{"hardware": "one"}, {"hardware": "another"}]
+    write_records(file, {"study": "tiny", "made": made}, records)
+    evidence.keep_records("tiny", [f"data={ran.data}"], fresh, {})
+    head, found = read_records(file)
+    assert [(each["sweep"], each["made"]) for each in found] == [
+        *[("base", 1)] * 6, *[("moved", 1)] * 2, *[("again", 0)] * 6
+    ]  # fmt: skip
+    assert head["made"] == made
 
 
 def test_the_script_refuses_an_unknown_sweep_before_any_work(
@@ -172,7 +194,7 @@ def test_the_script_lays_a_table_out_as_its_mark_says(
     text = "a\n<!-- records: tiny wide -->\nold\n<!-- end -->\nb\n"
     table = (ran.work / "tables" / "wide.md").read_text()
     # The documents say themselves that scores are of test and in percent.
-    table = table.removesuffix(f"\n{PERCENT}\n").replace(" scored on |", "").replace(" test |", "")
+    table = table.removesuffix(f"\n{UNITS_NOTE}\n").replace(" scored on |", "").replace(" test |", "")
     table = table.replace(" --- |", "", 1)
     made = evidence.wrapped(f"{table}\n{evidence.made_of('tiny')}")
     assert "tiny.yaml, trained on " in made

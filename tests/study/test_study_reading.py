@@ -67,6 +67,12 @@ def test_a_sweeps_own_seeds_take_the_place_of_those_that_all_share(written: Read
     assert "seeds" not in study.sweeps["base"].block
 
 
+def test_options_of_methods_go_with_any_task_and_head(written: Read, tiny: str) -> None:
+    own = "task: classification, method: full, layer-decay: 0.9, encoder-dropout: 0, accumulate: 2, checkpointing: yes"
+    block = written(tiny.replace("fusion: [last, linear]", own)).sweeps["base"].blocks[0]
+    assert (block["methods"], block["layer_decay"], block["checkpointing"]) == (("full",), 0.9, True)
+
+
 # What stands in the place of what, on which line, what is said, and what else is in the message.
 MISTAKES: list[tuple[str, str, str, str]] = [
     ("rows: tokens", "rwos: tokens", "line 3: unknown key of a study 'rwos'", "did you mean 'rows'?"),
@@ -89,6 +95,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("fusion: [last, linear]", "max-steps: [8, many]", "line 13: 'max-steps' has a value of another kind", "'many'"),
     ("fusion: [last, linear]", "schedule: liner", "line 13: unknown schedule 'liner'", "'linear'?"),
     ("fusion: [last, linear]", "task: clasification", "line 13: unknown task 'clasification'", "'classification'?"),
+    ("fusion: [last, linear]", "layer-decay: 0.9", "line 13: --layer-decay is of methods", "--method frozen alone"),
     ("label: slots", "head: cfr", "line 14: unknown head 'cfr'", "did you mean 'crf'?"),
     ("label: slots", "head: crf, task: classification", "line 14: unknown head for classification 'crf'", "classifier"),
     ("label: slots", "head: crf, label-smoothing: 0.1", "line 14: head 'crf' cannot use --label-smoothing", "tagger"),
@@ -99,6 +106,8 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("across: fusion", "across: data", "line 24: 'data' is laid across, but not grouped by", "sweep, label"),
     ("sweeps: base", "sweeps: bsae", "line 25: unknown sweep 'bsae'", "'base'?"),
     ("baseline: last", "interval: z", "line 25: unknown interval 'z'", "t"),
+    ("baseline: last", "baseline: fusoin=last", "line 25: unknown column of the results 'fusoin'", "'fusion'?"),
+    ("baseline: last", 'baseline: "fusion=last,shto=5"', "line 25: unknown column of the results 'shto'", "'store'?"),
     ("rows: tokens", "figures: [shot]", "line 3: unknown figure 'shot'", "did you mean 'shots'?"),
     ("rows: tokens", "report: maybe", "line 3: unknown choice for the report 'maybe'", "yes"),
     ("rows: tokens", "layers: 3", "line 4: 'layers' is given twice in one block", "each key once"),
@@ -153,22 +162,33 @@ cluster:
 
 
 def test_a_study_may_say_which_cluster_does_its_work(written: Read, tiny: str, tmp_path: Path) -> None:
-    assert given_cluster(None, None, written(tiny)) is None
+    assert given_cluster(None, None, "auto", None, written(tiny)) is None
     study = written(tiny + CLUSTER, "cluster.workers=4")
-    found = given_cluster(None, None, study)
+    found = given_cluster(None, None, "auto", None, study)
     assert found == ClusterSettings(
         kind="slurm", workers=4, walltime="01:00:00", public=True, environment=("module load cuda",)
     )
-    flags = given_cluster("local", None, study, workers=2)
+    flags = given_cluster("local", None, "cpu", 2, study)
     assert flags is not None
-    assert (flags.kind, flags.workers, flags.walltime) == ("local", 2, "01:00:00")
+    assert (flags.kind, flags.workers, flags.walltime, flags.gpus) == ("local", 2, "01:00:00", 0)
     (named := tmp_path / "cluster.yaml").write_text("workers: 7")
-    assert given_cluster(None, named, study) == ClusterSettings(workers=7)
-    with pytest.raises(UsageError, match="partitoin") as caught:
-        given_cluster(None, None, written(tiny + CLUSTER, "cluster.partitoin=long"))
-    assert "partition" in str(caught.value)
-    with pytest.raises(UsageError, match="'cluster' is a block"):
-        given_cluster(None, None, written(tiny + "cluster: slurm\n"))
+    assert given_cluster(None, named, "auto", None, study) == ClusterSettings(workers=7)
+
+
+@pytest.mark.parametrize(
+    ("more", "settings", "says"),
+    [
+        (CLUSTER, ["cluster.partitoin=long"], "--set cluster.partitoin: unknown cluster setting 'partitoin'"),
+        (CLUSTER.replace("3", "0"), [], "line 29: workers is out of range"),
+        ("cluster: slurm\n", [], "line 26: 'cluster' is no block"),
+    ],
+)
+def test_a_wrong_setting_of_the_cluster_is_told_by_its_place(
+    more: str, settings: list[str], says: str, written: Read, tiny: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        given_cluster(None, None, "auto", None, written(tiny + more, *settings))
+    assert says in caught.value.what
 
 
 def test_a_relative_folder_of_data_lies_beside_the_file_or_where_one_is(
@@ -186,6 +206,17 @@ def test_a_relative_folder_of_data_lies_beside_the_file_or_where_one_is(
         for place in (file, file.relative_to(tmp_path)):
             found = [source.options["source"] for source in read_study(place, settings).sources.values()]
             assert [Path(each).resolve() for each in found] == [each.resolve() for each in wanted]
+
+
+@pytest.mark.parametrize("baseline", ["linear:gamma=no,norm=token", "fusion=linear:gamma=no,norm=token,lr=0.002"])
+def test_a_baseline_may_be_a_fusion_with_several_options(baseline: str, written: Read, tiny: str) -> None:
+    study = written(tiny.replace("baseline: last", f'baseline: "{baseline}"'))
+    assert study.comparisons["against"].baseline == baseline
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("yes", True), ("Yes", True), ("True", True), ("No", False)])
+def test_a_report_is_asked_for_in_the_words_of_yaml(given: str, wanted: bool, written: Read, tiny: str) -> None:
+    assert (written(f"{tiny}report: {given}\n").report is not None) == wanted
 
 
 def test_a_comparison_of_no_sweeps_is_refused(written: Read, tiny: str) -> None:

@@ -19,13 +19,17 @@ import pandas as pd
 import pytest
 
 from fusionkit.report.content import provenance_of
-from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.predictions import all_predictions
 from fusionkit.report.report_data import read_report_data
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
 from fusionkit.study.fit_step import all_digests, runs_content
 from fusionkit.study.folder import Ledger, StudyFolder
+from fusionkit.study.report_steps import figures_step, report_step
 from fusionkit.study.run import run_study
 from fusionkit.study.steps import Step
+from fusionkit.study.study import Report
 
 Command = Callable[..., Any]
 Ran = Any
@@ -150,6 +154,9 @@ def test_a_folder_of_others_is_not_touched(ran: Ran, tmp_path: Path) -> None:
     done = ran.command(work=tmp_path)
     assert (done.code, (tmp_path / "study.json").read_text()) == (2, '{"name": "mine"}')
     assert "a study.json of something else" in done.err
+    done = ran.command(work=tmp_path / "thesis.tex")
+    assert (done.code, (tmp_path / "thesis.tex").read_text()) == (2, "mine")
+    assert "received: a file" in done.err
 
 
 FLOORS = ("--dry-run", "--json", "--set", "fit.floor=majority")
@@ -184,7 +191,7 @@ def test_a_run_that_is_scored_on_two_stores_is_looked_at_over_each(ran: Ran) -> 
     stores = provenance_of(study, None, None, Path("page.html"))["stores"]
     assert {store["data"] for store in stores} == {"one", "two"}
     assert all(f"fusionkit encode {store['data']} " in store["encode"] for store in stores)
-    found = {run.task.split(" → ")[-1]: run for run in AllPredictions(study).all}
+    found = {run.task.split(" → ")[-1]: run for run in all_predictions(study).runs}
     assert set(found) == {"one", "two"}
     for name, run in found.items():
         frame = open_store(ran.work / "stores" / f"{name}.store")["test"].examples
@@ -208,7 +215,7 @@ def test_a_dry_run_knows_the_columns_of_a_conll_file(fusionkit: Command, tmp_pat
 def test_a_numbered_device_is_refused_beside_a_cluster(ran: Ran, copy: Path) -> None:
     done = ran.command("--cluster", "local", "--device", "cuda:1", work=copy)
     assert done.code == 2
-    assert "the device of a cluster's workers has no number" in done.err
+    assert "the workers of a cluster have no device 'cuda:1'" in done.err
 
 
 def test_figures_and_a_page_follow_the_runs(ran: Ran, copy: Path, fusionkit: Command, tmp_path: Path) -> None:
@@ -270,7 +277,7 @@ def test_what_changes_while_a_step_reads_it_is_read_again(tmp_path: Path, monkey
     step = Step("encode one", "", lambda: {"content": read[-1]}, lambda known: {"out": "made"}, make)
     prepared = lambda *given: SimpleNamespace(ledger=Ledger(StudyFolder(tmp_path)), steps=[step])  # noqa: E731
     monkeypatch.setattr("fusionkit.study.run.prepare", prepared)
-    study: Any = SimpleNamespace(value={})
+    study: Any = SimpleNamespace(written=SimpleNamespace(value={}))
     nothing: Any = None
     done = [next(run_study(study, StudyFolder(tmp_path), nothing, "")).made for _ in range(3)]
     assert done == [True, True, False]
@@ -291,6 +298,18 @@ def test_answers_that_are_added_to_runs_make_tables_anew(copy: Path) -> None:
     assert runs_content(runs, all_digests(runs)) != before
     kept.with_suffix(".away").rename(kept)
     assert runs_content(runs, all_digests(runs)) == before
+
+
+def test_figures_and_a_page_of_failed_runs_alone_are_left_out_with_a_message(tmp_path: Path) -> None:
+    work, said = StudyFolder(tmp_path), list[str]()
+    spec = RunSpec(store="s", task="tagging", label="tags", fusion="last", head="tagger")
+    failed = {"status": "failed", "data": "d", "evaluated": "d", "encoder": "e", "rows": "words", "sides": 1}
+    RunsFolder(work.runs("base")).write(spec, {"spec": spec.to_dict(), **failed}, {})
+    study: Any = SimpleNamespace(sources={}, sweeps={"base": None}, figures=None)
+    commands: Any = SimpleNamespace(say=said.append)
+    for step in (figures_step(study, work, commands), report_step(Report("A page"), study, work, commands)):
+        assert step.make() == {}
+    assert said == ["all figures are left out: no run has finished", "the report is left out: no run has finished"]
 
 
 def test_a_sweep_of_failed_runs_alone_fails_the_study_after_its_other_steps(ran: Ran, copy: Path) -> None:

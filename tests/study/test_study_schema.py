@@ -155,6 +155,13 @@ def test_what_a_study_is_refused_for_the_schema_marks_too(
         written(wrong)
 
 
+def test_the_settings_of_a_cluster_have_their_bounds() -> None:
+    text = "sources: {de: {source: x.jsonl}}\ncluster: {kind: slurm, gpus: 1, start_timeout: 60.5, public: true}\n"
+    assert faults(text) == []
+    assert faults(text.replace("gpus: 1", "gpus: 2"))
+    assert faults(text.replace("gpus: 1", "gpu: 1"))
+
+
 SEVERAL = """
 sources: {de: {source: x.jsonl}}
 fit: {head: {slots: crf}}

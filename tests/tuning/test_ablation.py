@@ -21,15 +21,14 @@ from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.train.decisions import score
 from fusionkit.report import FIGURES
-from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import read_report_data
 from fusionkit.runs.ablations import read_ablation
 from fusionkit.store import Store
 from fusionkit.tuning.ablation import ablate
-from fusionkit.tuning.encoder import encoder_of, load_tuned
+from fusionkit.tuning.encoder import load_tuned
 from fusionkit.tuning.live import live_data
 from fusionkit.tuning.tokens import TokenSource
-from fusionkit.tuning.trained import delta_of
+from fusionkit.tuning.trained import delta_of, encoder_of_run
 
 Train = Callable[..., dict[str, Any]]
 
@@ -98,7 +97,7 @@ def test_the_command_prints_a_table_and_the_report_draws_it(
     told = json.loads(done.stdout)
     assert (told["examples"], told["method"], len(told["spans"])) == (6, "low-rank:4", 6)
     study = read_report_data([tmp_path / "runs"])
-    data = FIGURES["ablation"].data(study, AllPredictions(study))
+    data = FIGURES["ablation"].data(study)
     assert data is not None
     assert data[["first", "last"]].to_numpy().tolist() == [[1, 1], [1, 2], [1, 3], [2, 2], [2, 3], [3, 3]]
     FIGURES["ablation"].chart(study, data).to_dict()
@@ -120,7 +119,7 @@ def test_a_trained_run_of_peft_is_scored_without_its_parts(
     assert made.whole[""] == pytest.approx(found["validation_score"])
     # Without all parts the run's head reads the encoder as it was.
     run = open_run(found["folder"])
-    plain = encoder_of(run.encoder, run.encoding["encoder"], run.encoding["compute_dtype"], True, "cpu")
+    plain = encoder_of_run(run)
     context = SweepContext(store)
     live = live_data(context.load(run.spec), TokenSource(store), plain, store.layers, Batching.on("cpu"))
     with torch.no_grad():

@@ -70,6 +70,13 @@ def test_a_fusion_of_each_task_takes_of_the_budget(stores: TaskStores, store: St
     assert [(spec.fusion, spec.fusion_layers) for spec in chosen] == [("ladder:3", "2,3"), ("ladder:5", "0,1,2,3")]
 
 
+def test_all_layers_are_those_that_the_store_has(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "layers", (0, 1, 3))
+    found = runs(store, {"task": "tagging", "pool": None, "fusions": ("ladder",), "fusion_layers": ("all", "0,1,3"),
+                         "budget_per_task": 900})  # fmt: skip
+    assert [(spec.fusion, spec.fusion_layers) for spec in found] == [("ladder:4", "0,1,3")]  # of 0,1,2,3 ladder:5
+
+
 def test_blocks_with_and_without_open_widths_are_one_sweep(stores: TaskStores) -> None:
     blocks: list[dict[str, Any]] = [{"methods": ("full",)}, {"methods": ("pals", "houlsby"), "freeze": ("encoder",)}]
     found = runs(stores, *({**block, "budget_per_task": 2000} for block in blocks))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fusionkit.errors import UsageError
+from fusionkit.errors import CannotStartError, UsageError
 from fusionkit.fit import RunsFolder, fit
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.prepare import prepare
@@ -75,7 +75,7 @@ def test_states_larger_than_memory_are_read_a_window_at_a_time_for_the_same_byte
             seen.append(examples)
             here, whole = (each.batch(examples, run._run.layers).states for each in (split, run._run.draw))
             torch.testing.assert_close(here, whole, rtol=0, atol=0)
-            most = max(most, len(split.states._passes.stored.rows))  # type: ignore[attr-defined]
+            most = max(most, len(split.states.passes.stored.rows))  # type: ignore[attr-defined]
     assert np.concatenate(seen).tolist() == order.examples(1).tolist()
     assert len(order.windows(1)) > 1
     assert 0 < most < len(exact["train"].hidden_states) / 1.5
@@ -133,7 +133,7 @@ def test_what_is_saved_is_said_before_it_starts(store: Store, specs: Specs, tmp_
 def test_an_encoder_that_cannot_trains_from_the_text_and_says_so(
     store: Store, specs: Specs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start, "_known", {})
+    monkeypatch.setattr(from_layer, "_known", {})
     monkeypatch.setattr("fusionkit.tuning.upper_layers.TOLERANCE", -1.0)  # no encoder is equal enough
     (spec,) = specs(store, methods=["top:1"], epochs=(1,))
     assert spec.from_layer is None
@@ -143,9 +143,33 @@ def test_an_encoder_that_cannot_trains_from_the_text_and_says_so(
         specs(store, methods=["top:1"], from_layer="2")
     assert "--from-layer none" in str(caught.value)
     assert from_layer.highest_below(store, "top:1") == 2
+    monkeypatch.setattr(from_layer, "_known", {})
     monkeypatch.setattr(from_layer, "spare_memory", lambda: 0)  # no room to try it: a run of its own will
     assert start_layer(store, "top:1", "auto") == 2
     asked = specs(store, methods=["top:1"], from_layer="none", epochs=(1,))
     assert [each.digest for each in asked] == [spec.digest]
     (record,) = fit(store, asked, RunsFolder(tmp_path))
     assert record["status"] == "finished"
+
+
+def test_an_encoder_is_loaded_once_to_try_it_and_not_for_runs_from_the_text(
+    store: Store, specs: Specs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = list[str]()
+
+    def refused(store: Store, method: str, layer: int) -> None:
+        loads.append(method)
+        raise CannotStartError("it cannot start there")
+
+    monkeypatch.setattr(from_layer, "_known", {})
+    monkeypatch.setattr(start, "start_of", refused)
+
+    def told(**choices: Any) -> bool:
+        found = prepare(store, specs(store, methods=["top:1"], **choices), RunsFolder(tmp_path))
+        return any("it cannot start there" in note for note in found.notes)
+
+    assert not told(from_layer="none")
+    assert loads == []
+    assert told()
+    assert told()
+    assert loads == ["top:1"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ from fusionkit.predict import load
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_planned
 from fusionkit.tuning.task_sampler import TaskSampler, task_probabilities
+from fusionkit.tuning.trained import delta_bytes
 from tests.tuning.conftest import encoded
 
 SIZES = (400, 100, 25)
@@ -113,7 +116,7 @@ class KilledError(Exception):
 
 
 def test_a_run_that_is_cut_off_goes_on_to_the_same_bytes_and_predicts_every_task(
-    stores: TaskStores, tmp_path: Path
+    stores: TaskStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = run_of(stores, methods=["pals:6,heads=2"], encoder_lrs=(1e-3,), sampling="annealed", dropout=0.1)
     whole = trained(stores, spec, tmp_path / "whole")
@@ -145,8 +148,11 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_bytes_and_predicts_every_task
     assert rows[0]["encoder_multiple"] == pytest.approx(
         1 + 2 * whole["parameters_per_task"] / whole["encoder_parameters"]
     )
+    read = Mock(wraps=delta_bytes)
+    monkeypatch.setattr("fusionkit.tuning.trained.delta_bytes", read)
     words = load(cut["folder"], device="cpu")
     assert (words.takes, list(words.runs), len(words.passes)) == ("words", ["tags", "kind"], 2)
+    assert read.call_count == 1  # the file has the weights of all tasks
     frame = stores.store_of["tags"]["test"].examples
     answers = words.predict([list(each) for each in frame["tokens"]])
     found = [tag for answer in answers for tag in answer.to_dict()["heads"]["tags"]["tags"]]
@@ -160,6 +166,51 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_bytes_and_predicts_every_task
         one.to_dict()["heads"]["kind"]["label"] == kind for one, kind in zip(told.predict(texts), kinds, strict=True)
     ]
     assert np.mean(right) == pytest.approx(whole["scores"]["test"]["kind_accuracy"])
+
+
+class Reported(FitProgress):
+    """Adds up the epochs and the work that are reported, until the process ends at a step."""
+
+    def __init__(self, last: str = "never") -> None:
+        self._last, self.told, self.whole = last, (0, 0.0), (0, 0.0)
+
+    def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
+        self.whole = epochs, sum(work.values())
+
+    def epoch(self, work: float) -> None:
+        self.told = self.told[0] + 1, self.told[1] + work
+
+    def step(self, work: float, text: str) -> None:
+        if self._last in text:
+            raise KilledError
+        self.told = self.told[0], self.told[1] + work
+
+
+ENDS: dict[str, dict[str, Any]] = {
+    "resumed": {},
+    "diverged": {},
+    "stopped early": {"epochs": (5,), "patience": 1, "lrs": (1e-9,)},
+    "within an epoch": {"max_steps": (12,)},
+    "untrained": {"freeze": "head", "max_steps": (4,)},
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_all_of_a_run_is_reported_however_it_ends(
+    stores: TaskStores, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, runs, found = run_of(stores, **ENDS[how]), RunsFolder(tmp_path), Reported()
+    if how == "resumed":
+        monkeypatch.setattr("fusionkit.tuning.trainer.TELL_SECONDS", 0)
+        with pytest.raises(KilledError):
+            fit(stores, [spec], runs, Reported("step 12 of 16"), save_every="2")
+    if how == "diverged":
+        monkeypatch.setattr("fusionkit.tuning.trainer.TunedRun.step", lambda run, number: (float("nan"), 8))
+    (record,) = fit(stores, [spec], runs, found)
+    assert record["status"] == ("failed" if how == "diverged" else "finished")
+    assert how != "stopped early" or len(record["curve"]) == 2
+    assert found.told == pytest.approx(found.whole)
+    assert found.told[0] > 0
 
 
 def test_a_forecast_counts_the_steps_that_an_epoch_is_given_and_trains_none_of_them(
@@ -229,7 +280,7 @@ def test_what_cannot_be_one_run_is_refused_before_any_step(
 
     one = TaskChoice("kind", weather)
     refused("two tasks have the name 'kind'", one, one)
-    refused("several tasks are two or more", one)
+    refused("--task multi needs two tasks or more", one)
     refused("cannot name a task", one, TaskChoice("a=b", weather))
     refused("several tasks learn the column 'kind'", one, TaskChoice("again", weather))
     refused("task more, .*: unknown column 'kin'", one, TaskChoice("more", weather, label="kin"))
@@ -267,6 +318,6 @@ def test_tasks_are_named_by_their_stores_and_columns(store: Store, weather: Stor
     with pytest.raises(UsageError, match="--label of several tasks says which of them"):
         named_tasks(shares, "multi", "kind")
     with pytest.raises(UsageError, match="two tasks have the name 'towns'"):
-        named_tasks([shares[0], shares[0]])
+        TaskStores(named_tasks([shares[0], shares[0]]))
     with pytest.raises(UsageError, match="all runs of a sweep learn the same tasks"):
         opened(shares, [], [{"task": "multi"}, {}])

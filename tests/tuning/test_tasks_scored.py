@@ -13,21 +13,21 @@ from click.testing import CliRunner
 
 import fusionkit
 from fusionkit.cli.evaluate import evaluate as command
-from fusionkit.cli.tables.paper_tables import markdown
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import UsageError
 from fusionkit.evaluation.answers import mistakes_frame
 from fusionkit.exported import export_run
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.io.files import read_json
+from fusionkit.options.comparison import Comparison
 from fusionkit.report import FIGURES
-from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.predictions import all_predictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.report_data import read_report_data
+from fusionkit.runs.tables.paper_tables import markdown
 from fusionkit.runs.tabulate import tabulate
 from fusionkit.store import Store, open_store
 from fusionkit.study.report_steps import frame_of
-from fusionkit.study.study import Comparison
 from tests.tuning.conftest import encoded
 
 
@@ -210,12 +210,12 @@ def test_the_report_looks_into_each_task(runs: dict[str, Path], places: dict[str
     folder = runs["pals:6"].parent
     study = read_report_data([folder], list(places.values()))
     assert [*dict.fromkeys(study.frame["task_name"])] == ["tags", "kind", "mean"]
-    predictions = AllPredictions(study)
-    assert {(run.task, run.digest) for run in predictions.all} == {
+    predictions = all_predictions(study)
+    assert {(run.task, run.digest) for run in predictions.runs} == {
         (task, run.name) for task in ("tags", "kind") for run in runs.values()
     }
     assert not predictions.left_out
-    for run in predictions.all:
+    for run in predictions.runs:
         told = read_json(folder / run.digest / "run.json")["scores"]["test"]
         right = [one == other for one, other in zip(run.gold, run.predicted, strict=True)]
         if run.task == "kind":
@@ -226,18 +226,18 @@ def test_the_report_looks_into_each_task(runs: dict[str, Path], places: dict[str
                      for one, other in zip(gold, said, strict=True)]  # fmt: skip
             assert np.mean(words) == pytest.approx(told["tags_word_accuracy"])
             assert run.tokens[0] == list(study.stores[first_store(study, run)]["test"].examples["tokens"][0])
-    panel = inside_of(predictions)
+    panel = inside_of(predictions.runs)
     scores = {(one["task"], one["method"]): one["score"] for one in panel["looks"]}
     frozen = read_json(runs["frozen"] / "run.json")["scores"]["test"]
     assert scores["kind", "linear"] == f"accuracy {100 * frozen['kind_accuracy']:.1f}"
     assert scores["tags", "linear"] == f"F1 {100 * frozen['tags_f1']:.1f}"
-    weights = FIGURES["layer-weights"].data(study, predictions)
+    weights = FIGURES["layer-weights"].data(study)
     assert weights is not None
     assert set(weights["task"]) == {"tags", "kind"}
-    curves = FIGURES["score-by-epoch"].data(study, predictions)
+    curves = FIGURES["score-by-epoch"].data(study)
     assert curves is not None
     assert set(curves["task"]) == {"mean (mean, %)"}
-    steps = FIGURES["loss-by-step"].data(study, predictions)
+    steps = FIGURES["loss-by-step"].data(study)
     assert steps is not None
     assert sorted(set(steps["step"])) == [8, 16, 24]  # of 40 and 19 examples, eight a step
 

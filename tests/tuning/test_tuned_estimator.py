@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from sklearn.base import clone
 
 from fusionkit import FusionClassifier
+from fusionkit.errors import UsageError
 from fusionkit.store import Store
 
 
@@ -45,11 +46,20 @@ def test_it_learns_what_fit_learns(
     assert found.predict_proba(texts[:3]).shape == (3, 2)
 
 
+def test_a_long_text_is_cut_so_that_a_prompt_fits(texts: list[str], store: Store, model_folder: Path) -> None:
+    found = FusionClassifier("last", method="prompt:4", encoder=str(model_folder), max_steps=1)
+    found.fit(texts, np.array(store["train"].examples["label"]))
+    long, longer = found.predict_proba(["snow " * 26, "snow " * 40])  # two special sub-tokens beside 26 words, of 32
+    np.testing.assert_allclose(long, longer, atol=1e-6)
+
+
 def test_what_is_no_text_and_what_needs_no_training_is_refused(texts: list[str], model_folder: Path) -> None:
     labels = [number % 2 for number in range(len(texts))]
     with pytest.raises(ValueError, match="X is a list of texts"):
         FusionClassifier(method="full", encoder=str(model_folder)).fit(np.zeros((len(texts), 3)), labels)
     with pytest.raises(ValueError, match="`encoder` names what reads them"):
         FusionClassifier(method="full").fit(texts, labels)
+    with pytest.raises(UsageError, match="a text cannot be encoded"):
+        FusionClassifier(method="full", encoder=str(model_folder)).fit(["snow", "rain \ud800"], [0, 1])
     with pytest.raises(ValueError, match="a frozen encoder reads once"):
         FusionClassifier(encoder=str(model_folder)).fit(texts, labels)

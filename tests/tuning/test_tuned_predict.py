@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,9 @@ from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.train.decisions import predict
 from fusionkit.runs.folder import DELTA
 from fusionkit.specs import RunSpec
+from fusionkit.statistics.kept_answers import answers_of
 from fusionkit.store import Store
+from fusionkit.tuning.encoder import encoder_of
 from fusionkit.tuning.trained import live_data_of
 
 Train = Callable[..., dict[str, Any]]
@@ -71,13 +74,18 @@ def test_a_run_predicts_what_it_predicted_in_training_and_so_does_its_export(
         wanted = predict(run.whole, data, data.test, SweepContext(store).positions(spec))
     assert len({tag for tags in wanted for tag in tags}) > 1
     scored = json.loads((folder / "run.json").read_text())["scores"]["test"]
-    assert data.task.scores(data.test.gold, wanted, data.labels) == pytest.approx(scored)
+    assert answers_of(data.task, data.test.gold, wanted, data.labels).scores() == pytest.approx(scored)
     assert answers(folder, texts) == wanted
     export_run(folder, tmp_path / "export")
     assert {path.name for path in (tmp_path / "export").iterdir()} == {
         "config.json", "model.safetensors", DELTA, "README.md"
     }  # fmt: skip
-    assert answers(tmp_path / "export", texts, encoder=str(store.manifest["encoder"]["name"])) == wanted
+    encoder = str(store.manifest["encoder"]["name"])
+    assert answers(tmp_path / "export", texts, encoder=encoder) == wanted
+    both = fusionkit.load(folder, tmp_path / "export", device="cpu", encoder=encoder)
+    assert [tags_of(both.predict(texts), name) for name in both.runs] == [wanted, wanted]
+    FusedHead.from_pretrained(tmp_path / "export").save_pretrained(tmp_path / "export")  # over itself
+    assert (tmp_path / "export" / DELTA).read_bytes() == (folder / DELTA).read_bytes()
     card = (tmp_path / "export" / "README.md").read_text()
     assert f"trained with the method {method}" in card
 
@@ -102,6 +110,7 @@ def test_a_whole_encoder_is_written_that_transformers_loads(
     assert answers(tmp_path / "whole", texts) == answers(folder, texts)
     moved = tmp_path / "elsewhere"
     (tmp_path / "whole").rename(moved)
+    FusedHead.from_pretrained(moved).save_pretrained(moved)  # over itself
     assert answers(moved, texts) == answers(folder, texts)
     head, tokenizer = FusedHead.from_pretrained(moved), hf.AutoTokenizer.from_pretrained(moved / "encoder")
     model = hf.AutoModel.from_pretrained(moved / "encoder").eval()
@@ -132,6 +141,27 @@ def test_a_method_that_does_not_merge_has_no_whole_encoder(trained: Callable[[st
     with pytest.raises(UsageError, match="cannot be merged into the encoder's weights"):
         export_run(trained(STAYS), tmp_path / "whole", with_encoder=True)
     assert not (tmp_path / "whole").exists()
+
+
+def test_the_recorded_revision_is_asked_of_the_recorded_place_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str | None, str]] = []
+    identity = {"weights": "1234", "tokenizer": "5678", "revision": "c0ffee"}
+
+    def load(name: str, *, revision: str | None, compute_dtype: str, **_: Any) -> Any:
+        asked.append((name, revision, compute_dtype))
+        return SimpleNamespace(name=name, identity={**identity, "revision": revision})
+
+    monkeypatch.setattr("fusionkit.tuning.encoder.load_encoder", load)
+    encoding = {"encoder": identity, "compute_dtype": "bfloat16", "columns": {"tokens": None}}
+    encoder_of("jane/encoder", encoding, "cpu")
+    encoder_of("jane/encoder", encoding, "cpu", "jane/encoder")
+    encoder_of("jane/encoder", encoding, "cpu", "jane/mirror", dtype="float32")
+    assert asked == [
+        ("jane/encoder", "c0ffee", "bfloat16"),
+        ("jane/encoder", "c0ffee", "bfloat16"),
+        ("jane/mirror", None, "bfloat16"),
+        ("jane/mirror", None, "float32"),
+    ]
 
 
 @pytest.mark.parametrize("damage", ["gone", "changed"])

@@ -20,6 +20,7 @@ from fusionkit.encoder import load_encoder
 from fusionkit.errors import EncoderError, StoreError, UsageError
 from fusionkit.fit import RunsFolder, Share, expand, fit, mix_of, open_starts
 from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.sweep.method_choices import usual_run
@@ -236,7 +237,7 @@ def test_another_encoder_in_the_place_of_the_store_s_is_refused(
     store: Store, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(store.manifest["encoder"], "name", "minilm")
-    with pytest.raises(EncoderError, match="not the one that the store was encoded with: its weights differ"):
+    with pytest.raises(EncoderError, match="not the recorded one: its weights differ"):
         train(store, methods=["full"])
 
 
@@ -339,3 +340,16 @@ def test_every_method_trains_and_its_delta_gives_the_scores_again(
     if run.delta is not None:
         found = score(run.whole, data, data.validation, context.positions(run.spec))
         assert found == pytest.approx(record["scores"]["validation"])
+
+
+def test_too_few_steps_are_said_once_a_method(
+    store: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path
+) -> None:
+    sizes: dict[str, Any] = {"methods": ["frozen", "full", "bitfit"], "shots": (4,), "seeds": 2}
+    few = prepare(store, specs(store, **sizes, max_steps=(1,)), RunsFolder(tmp_path)).notes
+    assert [note.split(",")[0] for note in few if note.startswith("only")] == [
+        "only 1 step of training with full",
+        "only 1 step of training with bitfit",
+    ]
+    enough = prepare(store, specs(store, **sizes, max_steps=(100,)), RunsFolder(tmp_path)).notes
+    assert not [note for note in enough if note.startswith("only")]

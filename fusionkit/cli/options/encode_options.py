@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fusionkit.cli.options.completion import files, folders
 from fusionkit.cli.options.flags import flags, with_all
+from fusionkit.names import ROLES
 from fusionkit.options.tables import ENCODE
 from fusionkit.specs import EncodeSpec
 
@@ -22,32 +23,21 @@ encoding_options = with_all([
 
 
 def load_inputs(
-    say: Callable[[str], None],
-    load: Callable[..., Encoder] | None = None,
-    *,
-    source: str,
-    encoder: str,
-    encoder_revision: str | None,
-    config: str | None,
-    revision: str | None,
-    text: str | None,
-    pair: str | None,
-    tokens: str | None,
-    columns: str | None,
-    device: str,
-    **spec: Any,
+    say: Callable[[str], None], options: Mapping[str, Any], load: Callable[..., Encoder] | None = None
 ) -> tuple[Source, Columns, EncodeSpec, Encoder]:
-    """The source, encoder and columns that the options name; prints the columns' roles and the first example."""
-    from fusionkit.encoder.reference import encoder_place
-    from fusionkit.sources import column_names, first_example, guess_columns, open_source
+    """The source, its columns' roles, and the encoder; prints the roles and the first example.
 
-    chosen = EncodeSpec(encoder=encoder, revision=encoder_revision, **spec)
-    encoder_place(encoder, encoder_revision)  # report a misspelt name before anything is read
-    names = column_names(columns)
-    opened = open_source(
-        source, config=config, revision=revision, lines=chosen.task == "mlm", columns=names, limit=chosen.limit
-    )
-    roles = guess_columns(opened, text=text, pair=pair, tokens=tokens)
+    Args:
+        options: those of ``encode`` by parameter; only ``source`` and ``device`` are needed. load: used instead of
+            :func:`fusionkit.encoder.load_encoder`.
+    """
+    from fusionkit.encoder.reference import encoder_place
+    from fusionkit.sources import first_example, guess_columns, source_from
+
+    spec = EncodeSpec.of(options)
+    encoder_place(spec.encoder, spec.revision)  # report a misspelt name before anything is read
+    opened = source_from(options)
+    roles = guess_columns(opened, **{role: options.get(role) for role in ROLES})
     say(f"columns: {roles}")
     say(f"first example: {first_example(opened, roles)}")
     from fusionkit.encoder.lean_import import import_models
@@ -57,17 +47,17 @@ def load_inputs(
     from fusionkit.encoder import load_encoder
 
     loaded = (load or load_encoder)(
-        encoder,
-        revision=encoder_revision,
-        device=device,
-        compute_dtype=chosen.compute_dtype,
+        spec.encoder,
+        revision=spec.revision,
+        device=options["device"],
+        compute_dtype=spec.compute_dtype,
         words=roles.tokens is not None,
-        trust_remote_code=chosen.trust_remote_code,
-        masked_lm=chosen.task == "mlm",
-        untrained=chosen.untrained,
+        trust_remote_code=spec.trust_remote_code,
+        masked_lm=spec.task == "mlm",
+        untrained=spec.untrained,
     )
-    taken = choose_pair_as(chosen.pair_as, roles, loaded)
-    if taken is not None and chosen.pair_as is None:
+    taken = choose_pair_as(spec.pair_as, roles, loaded)
+    if taken is not None and spec.pair_as is None:
         why = "was" if loaded.of_sentences else "was not"
-        say(f"pairs: as {taken} ({encoder!r} {why} trained to encode single sentences; --pair-as chooses)")
-    return opened, roles, chosen, loaded
+        say(f"pairs: as {taken} ({spec.encoder!r} {why} trained to encode single sentences; --pair-as chooses)")
+    return opened, roles, spec, loaded

@@ -21,6 +21,8 @@ def in_one(context: click.Context, parameter: click.Parameter, given: tuple[str,
 def flag(entry: OptionInfo, **more: Any) -> Decorator[Any]:
     """The flag of one option; ``more`` are arguments of ``click.option`` that override the entry's."""
     several, default = entry.named or entry.lists in (SWEPT, WHOLE), entry.default
+    if several and default is not None and not isinstance(default, tuple):
+        default = (default,)
     kind: Any = click.Choice(entry.choices) if entry.choices else entry.kind
     if kind is int and entry.ge is not None:
         kind = click.IntRange(min=int(entry.ge))
@@ -29,7 +31,7 @@ def flag(entry: OptionInfo, **more: Any) -> Decorator[Any]:
         asked = {
             "type": kind,
             "multiple": several,
-            "default": (default,) if several and default is not None else default,
+            "default": default,
             "show_default": default is not None,
             "metavar": entry.metavar,
             "callback": in_one if entry.named else None,

@@ -12,12 +12,12 @@ from fusionkit.cli.console import PLACE, given_share, given_store, log
 from fusionkit.cli.options.completion import files, folders, names
 from fusionkit.cli.options.flags import flags, with_all
 from fusionkit.errors import UsageError
-from fusionkit.fusions import fusion_usages
+from fusionkit.fusions import REGISTRY as FUSIONS
 from fusionkit.heads import LM_HEADS
 from fusionkit.heads import REGISTRY as HEADS
 from fusionkit.io.places import place_of
 from fusionkit.lazy import uncollected
-from fusionkit.methods.table import method_usages
+from fusionkit.methods.table import REGISTRY as METHODS
 from fusionkit.names import TASKS
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.plural import counted
@@ -33,14 +33,14 @@ HEAD_NAMES = (*HEADS.names(), *LM_HEADS)
 MORE: dict[str, dict[str, Any]] = {
     "task": {"shell_complete": names((*TASKS, MULTI))},
     "fusion": {
-        "shell_complete": names(fusion_usages()),
-        "help": FIT["fusion"].help.replace("A fusion", ", ".join(fusion_usages().values()), 1),
+        "shell_complete": names(FUSIONS.usages),
+        "help": FIT["fusion"].help.replace("A fusion", ", ".join(FUSIONS.usages.values()), 1),
     },
     "head": {
         "shell_complete": names(HEAD_NAMES),
         "help": FIT["head"].help.replace("A head", ", ".join(HEAD_NAMES), 1),
     },
-    "method": {"shell_complete": names(method_usages())},
+    "method": {"shell_complete": names(METHODS.usages)},
     "draw-from": {"shell_complete": files},
     "init-from": {"shell_complete": folders},
     "evaluate-on": {"type": PLACE},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,23 +54,23 @@ cluster_options = with_all([
 
 
 def given_cluster(
-    kind: str | None, config: Path | None, study: Study | None = None, **given: Any
+    kind: str | None, config: Path | None, device: str, workers: int | None, study: Study | None = None
 ) -> ClusterSettings | None:
-    """The cluster's settings: from the flags and the file that they name, or else from the study. None if nothing asks
-    for a cluster.
+    """The cluster's settings for work on a device: from the flags and the file that they name, or else from the study.
+    None if nothing asks for a cluster.
+
+    Raises:
+        UsageError: a wrong setting, or a device that no worker has.
     """
-    if study is not None and config is None and (block := study.value.get("cluster")) is not None:
+    if study is not None and config is None and "cluster" in study.written.value:
         from fusionkit.cluster.settings import settings_of  # loads Dask
 
-        if not isinstance(block, dict):
-            raise UsageError(f"{study.path}: 'cluster' is a block", expected="settings below it", received=repr(block))
-        flags = {name: value for name, value in {"kind": kind, **given}.items() if value is not None}
-        return settings_of({**block, **flags}, study.path)
+        return settings_of(study.written, kind=kind, workers=workers).on(device)
     if kind is None and config is None:
         return None
     from fusionkit.cluster import read_settings
 
-    return read_settings(config, kind=kind, **given)
+    return read_settings(config, kind=kind, workers=workers).on(device)
 
 
 def print_slurm_job(settings: ClusterSettings | None) -> None:
@@ -81,19 +80,3 @@ def print_slurm_job(settings: ClusterSettings | None) -> None:
     from fusionkit.cluster.slurm import printed_job
 
     click.echo(printed_job(settings), nl=False)
-
-
-def refuse_numbered_device(device: str, settings: ClusterSettings | None) -> None:
-    """Raise UsageError for a numbered device like ``cuda:1`` with a cluster."""
-    if settings is not None and device not in ("auto", "cpu", "cuda"):
-        raise UsageError(
-            "the device of a cluster's workers has no number: each sees one GPU at most",
-            expected="--device auto, cpu or cuda",
-            received=f"--device {device} beside --cluster",
-            remedy="leave the number out",
-        )
-
-
-def on_cpus(settings: ClusterSettings) -> ClusterSettings:
-    """The settings for work on CPUs: no GPU is requested unless the settings say so."""
-    return replace(settings, gpus=0) if settings.gpus is None else settings

@@ -8,14 +8,15 @@ from operator import itemgetter
 from rich.console import Console
 
 from fusionkit.cli.console import table
-from fusionkit.cli.tables.format_cells import NOTHING
 from fusionkit.evaluation.answers import HeadAnswers, RunEvaluation
-from fusionkit.evaluation.counts import SPANS, ClassCounts, class_counts, confusions, most_frequent
+from fusionkit.evaluation.counts import ClassCounts, class_counts, confusions, most_frequent
 from fusionkit.evaluation.of_tasks import key_of
 from fusionkit.evaluation.span_errors import KINDS, count_kinds
 from fusionkit.exported.head_names import head_names
 from fusionkit.metrics import metric_name, times_of
 from fusionkit.plural import counted
+from fusionkit.runs.tables.format_cells import NOTHING
+from fusionkit.statistics.kept_answers import SPANS
 
 MOST_CLASSES = 40  # columns of a confusion table, however wide the terminal is
 LONGEST = 28  # characters of a class in it

@@ -8,7 +8,11 @@ import pandas as pd
 from rich.table import Table
 
 from fusionkit.cli.console import out, table
-from fusionkit.cli.tables.format_cells import (
+from fusionkit.runs.comparison.pareto import COST, PARETO
+from fusionkit.runs.comparison.ranks import BEST_RANK
+from fusionkit.runs.shown_split import SCORED_ON
+from fusionkit.runs.summary import OVER
+from fusionkit.runs.tables.format_cells import (
     NOTHING,
     cell,
     head_of,
@@ -19,10 +23,6 @@ from fusionkit.cli.tables.format_cells import (
     texts_of,
     with_unit,
 )
-from fusionkit.runs.comparison.pareto import COST, PARETO
-from fusionkit.runs.comparison.ranks import BEST_RANK
-from fusionkit.runs.shown_split import SCORED_ON
-from fusionkit.runs.summary import OVER
 
 PERCENT, RANGE, SELECTIVE = "95 % interval", "95 % of Δ", "95 % of selectivity"
 # What is left out first on a narrow terminal: costs, then naming columns, then what other columns imply.

@@ -16,12 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fusionkit.cli.console import PLAIN_SECONDS, clock, log, table
-from fusionkit.cli.tables.format_cells import score_text
 from fusionkit.cli.tables.sweep_tally import Tally, TallyRow
 from fusionkit.fit.progress import FitProgress
 from fusionkit.metrics import times_of
 from fusionkit.plural import counted
 from fusionkit.printable import one_line
+from fusionkit.runs.tables.format_cells import score_text
 from fusionkit.specs import RunSpec
 
 FRAMES = 4  # per second

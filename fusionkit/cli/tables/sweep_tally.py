@@ -8,7 +8,7 @@ from typing import Any
 
 from fusionkit.metrics import is_better
 from fusionkit.specs import RunSpec, is_plain
-from fusionkit.tasks.joint import told_tasks
+from fusionkit.tasks.joint import shown_tasks
 
 # The options that name the best run of a task and fusion, each shown if it differs in the sweep; with its label.
 TOLD = {
@@ -126,7 +126,7 @@ class Tally:
             line.best = record
 
     def _line(self, task: str, label: str, fusion: str) -> TallyRow:
-        told = told_tasks(task, label)
+        told = shown_tasks(task, label)
         return self._lines.setdefault((told, fusion), TallyRow(told, fusion))
 
 

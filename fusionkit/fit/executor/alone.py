@@ -147,7 +147,10 @@ class CostsAlone:
             trained = meter.flops - before
             with torch.inference_mode(False), torch.no_grad():
                 runs.decide(batch)
-        return trained // count, (meter.flops - before - trained) // count, meter.peak_bytes
+        # A frozen LM head shares the store's weights, which the meter did not see made.
+        shared = {} if part.lm_head is None or spec.head != "lm-head" else part.lm_head.weights
+        peak = meter.peak_bytes + sum(weights.nbytes for weights in shared.values())
+        return trained // count, (meter.flops - before - trained) // count, peak
 
 
 def clock_of(device: torch.device) -> Callable[[], float]:

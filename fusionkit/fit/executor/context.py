@@ -24,9 +24,9 @@ from fusionkit.dataset.stores import Stores, shares_of, stores_of
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
-from fusionkit.fit.executor.through_encoder import SAVE_EVERY, OnStep, StateFile, trainer
+from fusionkit.fit.executor.through_encoder import SAVE_EVERY, OnStep, StateFile, no_report, trainer
 from fusionkit.fit.executor.units import data_key, pools_first
-from fusionkit.fit.model.warm_start import WarmStart, open_starts
+from fusionkit.fit.model.checkpoint import TrainedRun, open_runs
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import Halving
 from fusionkit.fit.train.inputs import training_split
@@ -59,7 +59,7 @@ class SweepContext:
     def __init__(
         self,
         store: Stores,
-        starts: Sequence[WarmStart] = (),
+        starts: Sequence[TrainedRun] = (),
         draws: Mapping[str, Sequence[str]] | None = None,
         sharers: int = 1,
         device: torch.device = CPU,
@@ -70,7 +70,7 @@ class SweepContext:
         self.seconds, self.sharers, self.device, self.halving = 0.0, sharers, device, halving
         self.draws = {digest: tuple(ids) for digest, ids in (draws or {}).items()}
         self.store = store
-        self.starts = {start.run.digest: start for start in starts}
+        self.starts = {start.digest: start for start in starts}
         self.costs: dict[Any, Any] = {}
         self._data: dict[tuple[Any, ...], TaskData] = {}
         self._learned: dict[tuple[Any, ...], int] = {}
@@ -94,7 +94,7 @@ class SweepContext:
             self._learned[key] = sum(map(len, training_split(spec, self.data(spec)).streams))
         return self._learned[key]
 
-    def start(self, spec: RunSpec) -> WarmStart | None:
+    def start(self, spec: RunSpec) -> TrainedRun | None:
         """The finished run that this one starts from, if any; UsageError if it was not given."""
         if spec.init_from is None:
             return None
@@ -113,7 +113,7 @@ class SweepContext:
         data: TaskData | None = None,
         tell: Callable[[str], None] | None = None,
         halving: Halving | None = None,
-        on_step: OnStep | None = None,
+        on_step: OnStep = no_report,
         state: Callable[[RunSpec], StateFile] | None = None,
     ) -> Iterator[Ended]:
         """Train the runs of a unit, and yield each as it ends.
@@ -125,9 +125,8 @@ class SweepContext:
         data = data or self.data(specs[0])
         if specs[0].is_alone:
             (spec,) = specs  # such a run is a unit of its own
-            on_step = on_step or (lambda spec, step: None)
             saved = None if state is None else state(spec)
-            return trainer().train(spec, self, on_epoch, on_step, data, saved)  # type: ignore[no-any-return]
+            return iter((trainer().train(spec, self, on_epoch, on_step, data, saved),))
         return train_unit(
             specs, data, self.positions, self.store.hidden, on_epoch, self.starts, tell, self.sharers, self.device,
             halving,
@@ -154,7 +153,7 @@ def opening_of(context: SweepContext) -> Opening | None:
         :class:`SweepContext`.
     """
     store = context.store
-    folders = [start.run.folder for start in context.starts.values()]
+    folders = [start.folder for start in context.starts.values()]
     if not all(map(_opens_again, stores_of(store))) or not all((path / RECORD).is_file() for path in folders):
         return None
     choices = store.choices if isinstance(store, TaskStores) else ()
@@ -173,7 +172,7 @@ def opening_of(context: SweepContext) -> Opening | None:
 
 def open_context(opening: Opening) -> SweepContext:
     """Open a context; errors are those of stores, mixes and runs, and of a device that is not there."""
-    starts, device = open_starts(opening["starts"]), device_of(opening["device"])
+    starts, device = open_runs(opening["starts"]), device_of(opening["device"])
     # A store may be only planned: what runs need of it was checked before.
     parts = [Share(open_planned(place), part) for place, part in opening["parts"]]
     evaluation_stores = [open_planned(place) for place in opening["evaluate_on"]]

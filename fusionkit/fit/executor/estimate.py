@@ -25,7 +25,7 @@ from fusionkit.fit.executor.plan import START_SECONDS, makespan, plan
 from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.executor.sample import LEAST, PLAIN, epoch_times, sample_of
 from fusionkit.fit.grouped import grouped
-from fusionkit.fit.model.warm_start import WarmStart
+from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.fit.train.halving import epochs_share, rivals_of, setting_of
 from fusionkit.io.locks import this_process
@@ -78,7 +78,7 @@ def forecast(
     store: Stores,
     specs: Sequence[RunSpec],
     runs: RunsFolder,
-    starts: Sequence[WarmStart] = (),
+    starts: Sequence[TrainedRun] = (),
     draws: Sequence[FixedDraws] = (),
     workers: int | None = 1,
     retry_failed: bool = False,

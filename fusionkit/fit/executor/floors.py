@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -13,14 +13,11 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.unit_job import record_of
 from fusionkit.fit.sweep.floors import SHARED
-from fusionkit.fit.train.decisions import task_answers
 from fusionkit.fit.train.floors import learn
 from fusionkit.ragged import IntArray
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
-from fusionkit.statistics.kept_answers import RunAnswers
-
-Learned = dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, RunAnswers]]]
+from fusionkit.statistics.kept_answers import RunAnswers, answers_of
 
 
 def keep_floors(
@@ -42,33 +39,20 @@ def keep_floors(
     """
     shared = attrgetter(*SHARED)
     beside = {shared(head): head for head in reversed(heads)}  # the first head with these fields
-    learned: Learned = {}
+    learned = dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, RunAnswers]]]()
     for spec in floors:
         if runs.has(spec.digest):
             continue
-        plain = replace(beside[shared(spec)], init_from=None, init_part=None, freeze=None)
-        record, answers = floor_record(context, spec, plain, learned)
+        head = replace(beside[shared(spec)], init_from=None, init_part=None, freeze=None)
+        data = context.data(head)
+        drawn = draw_of(head, data)
+        key = spec.fusion, id(data), None if drawn is None else tuple(drawn)
+        if key not in learned:  # on all of train, all seeds have the same floor
+            learned[key] = _outcome(spec, data, drawn)
+        outcome, answers = learned[key]
+        record = record_of(context, head, outcome) | {"spec": spec.to_dict(), "layers": [], "sources": []}
         runs.write(spec, record, {}, answers=answers)
         on_end(record)
-
-
-def floor_record(
-    context: SweepContext, spec: RunSpec, head: RunSpec, learned: Learned
-) -> tuple[dict[str, Any], Mapping[str, RunAnswers]]:
-    """The record of a floor over the data of a head, like that of a finished run without weights, and its kept answers
-    by test split.
-
-    Args:
-        learned: the floors learned so far, which are reused: on all of train, all seeds have the same floor.
-    """
-    data = context.data(head)
-    drawn = draw_of(head, data)
-    key = spec.fusion, id(data), None if drawn is None else tuple(drawn)
-    if key not in learned:
-        learned[key] = _outcome(spec, data, drawn)
-    outcome, answers = learned[key]
-    record = record_of(context, head, outcome)
-    return {**record, "spec": spec.to_dict(), "layers": [], "sources": []}, answers
 
 
 def _outcome(spec: RunSpec, data: TaskData, drawn: IntArray | None) -> tuple[dict[str, Any], dict[str, RunAnswers]]:
@@ -76,8 +60,11 @@ def _outcome(spec: RunSpec, data: TaskData, drawn: IntArray | None) -> tuple[dic
     began = time.perf_counter()
     train = data.train if drawn is None else data.train.subset(drawn)
     floor = learn(spec.fusion, data, train)
-    validation = data.task.scores(data.validation.gold, floor.answer(data.validation), data.labels)
-    answers = {name: task_answers(data, split, floor.answer(split)) for name, split in data.scored_tests.items()}
+    validation = answers_of(data.task, data.validation.gold, floor.answer(data.validation), data.labels).scores()
+    answers = {
+        name: answers_of(data.task, split.gold, floor.answer(split), data.labels)
+        for name, split in data.scored_tests.items()
+    }
     tests = {name: kept.scores() for name, kept in answers.items()}
     test = next(iter(tests.values()), None)  # of several, the first is `data.test`
     metric = next(iter(validation))

@@ -63,7 +63,7 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
     if (most := min(most, len(units))) <= 1:
         return alone
     if (opening := opening_of(context)) is None:
-        if asked:
+        if asked and not elsewhere:
             alone.notes.append("no other process can open these stores: this one does all")
         return alone
     # The longest units first: the last ones are short, so that no process works long after the others.
@@ -95,8 +95,14 @@ def _fitting(
     """
     halving = cost.context.halving
     widest, units = most_runs, plan_units(missing, most_runs, halving)
-    while spare is not None and widest > 1 and workers * cost.weights(units) > SHARE_OF_SPARE * spare:
+    most = max(map(len, units), default=0)
+    # A run by itself has the same weights however narrow the other units are.
+    while (
+        spare is not None
+        and widest > 1
+        and workers * cost.weights([unit for unit in units if not unit[0].is_alone]) > SHARE_OF_SPARE * spare
+    ):
         widest = -(-widest // 2)
         units = plan_units(missing, widest, halving)
-    narrowed = widest < min(most_runs, len(missing))
-    return units, widest, [f"at most {counted(widest, 'run')} at once: memory"] if narrowed else []
+    fitting = max(map(len, units), default=0)
+    return units, widest, [f"at most {counted(fitting, 'run')} at once: memory"] if fitting < most else []

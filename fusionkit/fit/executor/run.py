@@ -27,7 +27,7 @@ from fusionkit.fit.executor.scheduler import Schedule
 from fusionkit.fit.executor.through_encoder import SAVE_EVERY
 from fusionkit.fit.executor.unit_job import OnEvent
 from fusionkit.fit.executor.worker_pool import Executor, ExecutorFactory, InProcessExecutor, WorkerPool
-from fusionkit.fit.model.warm_start import WarmStart
+from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.fit.progress import FitProgress
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.io.locks import this_process
@@ -44,7 +44,7 @@ def fit(
     specs: Sequence[RunSpec],
     runs: RunsFolder,
     progress: FitProgress | None = None,
-    starts: Sequence[WarmStart] = (),
+    starts: Sequence[TrainedRun] = (),
     draws: Sequence[FixedDraws] = (),
     workers: int | None = 1,
     retry_failed: bool = False,

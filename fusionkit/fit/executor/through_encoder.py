@@ -26,8 +26,9 @@ class TunedStep:
     """A step of a run in training.
 
     Attributes:
-        number: from 1 to ``steps``. loss: of the step's minibatch. seconds_left: of the run, at its pace so far.
-        epochs: the epochs done since the last report, mostly a fraction of one.
+        number: from 1 to ``steps``; 0 where none was made. loss: of the step's minibatch, NaN where none was made.
+        seconds_left: of the run, at its pace so far. epochs: those since the last report that are done or will
+            certainly not be trained, mostly a fraction of one.
     """
 
     number: int
@@ -38,6 +39,10 @@ class TunedStep:
 
 
 OnStep = Callable[[RunSpec, TunedStep], None]
+
+
+def no_report(*_: Any) -> None:
+    """The callback of a run whose progress nobody reads."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +76,12 @@ class StateFile:
         return ended or done % self.steps == 0
 
 
-def text_of(spec: RunSpec, step: TunedStep) -> str:
+def progress_text(spec: RunSpec, step: TunedStep) -> str:
     """``full + last: step 120 of 486, loss 0.432, 2:10 left of this run``."""
     minutes, seconds = divmod(round(step.seconds_left), 60)
-    return (
-        f"{spec.method} + {spec.fusion}: step {step.number:,} of {step.steps:,}, loss {step.loss:.3g}, "
-        f"{minutes}:{seconds:02} left of this run"
-    )
+    loss = "" if math.isnan(step.loss) else f"loss {step.loss:.3g}, "
+    where = f"step {step.number:,} of {step.steps:,}"
+    return f"{spec.method} + {spec.fusion}: {where}, {loss}{minutes}:{seconds:02} left of this run"
 
 
 def trainer() -> Any:

@@ -12,12 +12,13 @@ from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.fit.executor.alone import CostsAlone
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel
-from fusionkit.fit.executor.through_encoder import StateFile, TunedStep, text_of
+from fusionkit.fit.executor.through_encoder import StateFile, TunedStep, progress_text
 from fusionkit.fit.model.own_code import sources_of
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import Halving
 from fusionkit.fit.train.result import DivergenceError, RunResult, StoppedRun
 from fusionkit.machine.memory import PeakMemory, out_of_memory
+from fusionkit.names import ROLES
 from fusionkit.runs.background_writer import RunWriter
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
@@ -70,7 +71,7 @@ def do_unit(
             mine.append(spec)
     if not mine:
         return
-    ended, lost, cost, alone = 0, None, CostModel(context), CostsAlone(context)
+    ended, lost, cost, measured = 0, None, CostModel(context), CostsAlone(context)
 
     def tell(text: str) -> None:
         on_event(Event("note", text=text))
@@ -84,7 +85,7 @@ def do_unit(
         work = {spec: cost.products(spec) for spec in mine}
         for spec in mine:
             if not spec.is_alone:
-                alone.of(spec)  # measured now, not between two epochs of other runs
+                measured.of(spec)  # measured now, not between two epochs of other runs
         peak = PeakMemory(context.device)
         with RunWriter(runs, kept) as keeping:
 
@@ -93,7 +94,7 @@ def do_unit(
                 keeping.tell()
 
             def on_step(spec: RunSpec, step: TunedStep) -> None:
-                on_event(Event("step", work=work[spec] * step.epochs, text=text_of(spec, step)))
+                on_event(Event("step", work=work[spec] * step.epochs, text=progress_text(spec, step)))
 
             # All records of the folder: runs that compete with these may have been trained before.
             halving = Halving(runs.all_records()) if context.halving else None
@@ -108,10 +109,11 @@ def do_unit(
                 if isinstance(result, DivergenceError):
                     keeping.write(spec, failed_record(context, spec, str(result)), {})
                 elif isinstance(result, StoppedRun):
-                    keeping.write(spec, stopped_record(context, spec, result), {})
+                    record = record_of(context, spec, {"status": "stopped", "score": None, **asdict(result)})
+                    keeping.write(spec, record, {})
                 else:
-                    costs = result.costs if spec.is_alone else alone.record(spec, result)
-                    told = {**costs, "peak_memory": peak.read()}
+                    own = result.costs if spec.is_alone else measured.record(spec, result)
+                    told = {**own, "peak_memory": peak.read()}
                     record = finished_record(context, spec, result, told)
                     # The model that coded a block is not used again.
                     weights = result.weights if spec.mdl is None else {}
@@ -136,11 +138,6 @@ def finished_record(
     # asdict would copy every tensor.
     values = {name: getattr(result, name) for name in result.__dataclass_fields__ if name not in BESIDE}
     return record_of(context, spec, {"status": "finished", **values, **costs})
-
-
-def stopped_record(context: SweepContext, spec: RunSpec, result: StoppedRun) -> dict[str, Any]:
-    """The record of a run that halving stopped; it has no weights and no test score."""
-    return record_of(context, spec, {"status": "stopped", "score": None, **asdict(result)})
 
 
 def failed_record(context: SweepContext, spec: RunSpec, reason: str) -> dict[str, Any]:
@@ -196,6 +193,6 @@ def encoding_of(store: Stores) -> dict[str, Any]:
         "encoder": identity["encoder"],
         "compute_dtype": identity["compute_dtype"],
         "max_length": identity["max_length"],
-        "columns": {role: identity["columns"][role] for role in ("text", "pair", "tokens")},
+        "columns": {role: identity["columns"][role] for role in ROLES},
         "pair_as": identity.get("pair_as", "one"),
     }

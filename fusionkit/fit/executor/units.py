@@ -13,7 +13,7 @@ from fusionkit.fit.vectorized.width import shape_of
 from fusionkit.fusions import is_affine, sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.specs import SHUFFLE, RunSpec
-from fusionkit.tasks import parts_of
+from fusionkit.tasks import tasks_of
 
 WIDEST = 48  # runs of a unit: a killed process can lose them all
 GPU_WIDEST = 256  # on a GPU, where the kernel launches of a step cost more than its runs do
@@ -31,8 +31,9 @@ def data_key(spec: RunSpec) -> tuple[Any, ...]:
 
 def pools_first(spec: RunSpec) -> bool:
     """Whether sequences can be mean-pooled as they are read, before the fusion: the same scores from fewer rows."""
-    alone = len(parts_of(spec)) == 1 and not reads_sequences(spec.head) and spec.is_frozen
-    return spec.pool == "mean" and alone and is_affine(spec.fusion)
+    if spec.pool != "mean" or not spec.is_frozen or len(tasks_of(spec.task)) > 1:
+        return False
+    return not reads_sequences(spec.head) and is_affine(spec.fusion)
 
 
 def unit_key(spec: RunSpec) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ from fusionkit.ragged import IntArray, flat_rows
 FEWEST_ROWS = 16
 
 
-def filled(rows: int) -> int:
+def padded_rows(rows: int) -> int:
     """The padded number of rows: the next power of two, or one and a half times a power of two."""
     size = FEWEST_ROWS
     while size < rows:
@@ -156,11 +156,11 @@ class GpuLoader:
         examples = np.diff(bounds)  # [steps]
         rows = np.max([np.diff(draw.offsets[bounds]) for draw in draws], 0)  # [steps], of the seed with the most
         if not self._dense:
-            rows = np.array([filled(each) for each in rows])
+            rows = np.array([padded_rows(each) for each in rows])
         longest: list[int | None] = [None] * len(rows)
         if self._whole:
             lengths = np.max([np.diff(draw.offsets) for draw in draws], 0)  # [examples]
-            longest = [filled(each) for each in np.maximum.reduceat(lengths, bounds[:-1])]
+            longest = [padded_rows(each) for each in np.maximum.reduceat(lengths, bounds[:-1])]
         shape = len(rows), len(draws), int(rows.max())
         places = np.zeros(shape, dtype=np.int64)
         targets = np.full((*shape, *self._several), FILLING, dtype=draws[0].targets.dtype)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.dataset.batch import Batch
@@ -34,10 +32,6 @@ class InMemoryStates:
         self._states = states
         rows, layers, hidden = states.shape
         self.shape = (rows, layers, hidden)
-
-    def __getitem__(self, key: Any) -> NDArray[Any]:
-        """Sliced like a NumPy array."""
-        return np.asarray(self._states[key].cpu())
 
     def select(self, rows: Tensor, out: Tensor) -> None:
         """Chosen rows, int64 ``[n]`` on the same device, into ``out``, ``[n, layers, hidden]``."""

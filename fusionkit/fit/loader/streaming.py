@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fusionkit.dataset.batch import Batch
+from fusionkit.dataset.pooled import PooledChunks
 from fusionkit.dataset.split import ChunkedStates, States, TaskSplit, float_rows
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.machine.devices import CPU
@@ -43,6 +44,13 @@ class WindowReader:
         """The rows of some examples of a window, in order, float32 ``[rows, layers, hidden]``."""
         return float_rows(here.gather(self._rows(examples), self.layers))
 
+    def bytes_of(self, examples: IntArray) -> int:
+        """Bytes of a window of these examples."""
+        states, rows = self.split.states, np.unique(self._rows(examples))
+        if isinstance(states, PooledChunks):
+            states, rows = states.pooled_rows(rows)
+        return len(rows) * len(self.layers) * states.shape[2] * states.gather(rows[:0], self.layers).element_size()
+
     def _rows(self, examples: IntArray) -> IntArray:
         return self.split.rows[flat_rows(self.split.offsets, self.split.sequences(examples))[0]]
 
@@ -65,11 +73,7 @@ class StreamingLoader:
     @property
     def memory(self) -> int:
         """Bytes of the two windows."""
-        split, layers = self._stream.split, self._stream.layers
-        lengths = np.diff(split.offsets[:: split.sides])
-        rows = max((int(lengths[examples].sum()) for examples in self._order.windows(0)), default=0)
-        size = split.states.gather(split.rows[:0], layers).element_size()
-        return 2 * rows * len(layers) * split.states.shape[2] * size
+        return 2 * max(map(self._stream.bytes_of, self._order.windows(0)), default=0)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Every example once, in minibatches. A minibatch at the edge of a window takes rows of both windows."""

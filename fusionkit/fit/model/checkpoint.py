@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +12,21 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 
-from fusionkit.errors import FusionkitError, StoreError, UsageError
+from fusionkit.errors import FusionkitError, UsageError, first_line
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel, model_of
 from fusionkit.fit.model.own_code import own_parts, sources_of, warn_of_sources
 from fusionkit.fit.model.record_shape import misfit
 from fusionkit.fusions import sees_examples
-from fusionkit.io.files import read_json
+from fusionkit.io.files import checked_bytes, damaged, read_json
 from fusionkit.runs.find_run import find_run
-from fusionkit.runs.folder import DELTA, RECORD, WEIGHTS, is_floor, others_of
+from fusionkit.runs.folder import DELTA, RECORD, WEIGHTS
+from fusionkit.runs.record import is_floor, others_of
 from fusionkit.runs.records_file import TAKEN_FROM
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import TASKS, parts_of
 
-NEEDED = ("spec", "encoder", "rows", "layers", "labels", "default", "hidden", "encoding", "weights_sha256")
+NEEDED = ("spec", "encoder", "rows", "layers", "labels", "default", "hidden", "sides", "encoding", "weights_sha256")
 AGAIN = "delete the run's folder and run the same `fusionkit fit` again"
 
 
@@ -139,7 +139,7 @@ def open_run(folder: Path) -> TrainedRun:
         raise UsageError(
             f"the run {folder} cannot be used for prediction",
             expected=f"a record with {', '.join(NEEDED)}",
-            received=f"no {', '.join(missing)}: an earlier fusionkit kept it",
+            received=f"no {', '.join(missing)}",
             remedy="train it again: `fusionkit fit` with a new --out",
         )
     return run_of(record, folder / RECORD, folder / WEIGHTS)
@@ -159,15 +159,15 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
         name, *more = parts
         told = {name: record} | {other: others_of(record)[other] for other in more}
     except (KeyError, TypeError, ValueError, FusionkitError) as error:
-        raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
+        raise damaged(place, "a run's record", first_line(error), remedy) from error
     sources_of(spec)  # code that cannot be imported is no damage, so this raises its own error
     try:
         classes = {part: len(found["labels"]) for part, found in told.items()}
-        sides = {part: found.get("sides", record.get("sides", 1)) for part, found in told.items()}
+        sides = {part: found.get("sides", record["sides"]) for part, found in told.items()}
         _refuse_larger(spec, len(layers), record["hidden"], classes, sides, weights)
         model = model_of(spec, len(layers), record["hidden"], classes, sides)
     except (KeyError, TypeError, ValueError, FusionkitError) as error:
-        raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
+        raise damaged(place, "a run's record", first_line(error), remedy) from error
     _load_weights(model, weights, record["weights_sha256"], remedy)
     warn_of_sources(spec, record.get("sources"))
     trained = record.get("delta_sha256")
@@ -200,19 +200,9 @@ def _refuse_larger(
 
 
 def _load_weights(model: FusedModel | JointModel, path: Path, sha256: str, remedy: str) -> None:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise damaged(path, "the run's weights", error.strerror or str(error), remedy) from error
-    if (found := hashlib.sha256(content).hexdigest()) != sha256:
-        raise damaged(path, f"weights with sha256 {sha256}", f"{len(content):,} bytes with sha256 {found}", remedy)
+    content = checked_bytes(path, sha256, "the run's weights", remedy)
     try:
         model.load_state_dict(load(content))
     except (SafetensorError, RuntimeError) as error:
-        raise damaged(path, "the weights of the run's fusion and head", str(error).splitlines()[0], remedy) from error
+        raise damaged(path, "the weights of the run's fusion and head", first_line(error), remedy) from error
     model.eval().requires_grad_(False)
-
-
-def damaged(path: Path, expected: str, received: str, remedy: str) -> StoreError:
-    """The error for a record or weights that have been changed or damaged."""
-    return StoreError(f"{path} is damaged", expected=expected, received=received, remedy=remedy)

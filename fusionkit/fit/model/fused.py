@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -10,7 +12,7 @@ from fusionkit.errors import UsageError
 from fusionkit.fit.model.precision import exactly, widened
 from fusionkit.fusions import Fusion, build_fusion
 from fusionkit.heads import build_head, reads_sequences
-from fusionkit.heads.lm_head import lm_head
+from fusionkit.heads.lm_head import build_lm_head
 from fusionkit.heads.sigmoid_classifier import Sigmoid
 from fusionkit.lm_head import LmHead
 from fusionkit.ragged import segment_max, segment_mean
@@ -26,11 +28,11 @@ class FusedModel(nn.Module):
 
     Args:
         layers: the number of layers that the fusion reads. hidden: the width of their states. classes: the number of
-            classes. sides: sequences per example, 1 or 2. given: the encoder's LM head, for ``mlm``.
+            classes. sides: sequences per example, 1 or 2. lm_head: the encoder's LM head, for ``mlm``.
     """
 
     def __init__(
-        self, spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1, given: LmHead | None = None
+        self, spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1, lm_head: LmHead | None = None
     ) -> None:
         super().__init__()
         if spec.pool is not None and reads_sequences(spec.head):
@@ -44,10 +46,10 @@ class FusedModel(nn.Module):
         self.layers, self.hidden, self.sides = layers, hidden, sides
         self.compares = sides == 2 and not reads_sequences(spec.head)
         width = 4 * self.fusion.width if self.compares else self.fusion.width
-        if given is None:
+        if lm_head is None:
             self.head = build_head(spec.head, width, classes, spec.dropout)
         else:
-            self.head = lm_head(spec.head, given, spec.dropout)
+            self.head = build_lm_head(spec.head, lm_head, spec.dropout)
         self.pool = spec.pool
 
     def forward(self, states: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
@@ -83,9 +85,10 @@ class FusedModel(nn.Module):
         """This model by the name ``""``: a run of one task has one head."""
         return {"": self}
 
-    def loss(self, batch: Batch) -> Tensor:
-        """The head's mean loss of a batch."""
-        return self.loss_of(self(batch.states, batch.offsets, batch.read), batch)
+    def loss(self, batch: Batch, shares: Mapping[str, float] | None = None) -> Tensor:
+        """The head's mean loss of a batch; of a piece of a minibatch, times the piece's share, named ``""``."""
+        loss = self.loss_of(self(batch.states, batch.offsets, batch.read), batch)
+        return loss if shares is None else loss * shares[""]
 
     def loss_of(self, scores: Tensor, batch: Batch) -> Tensor:
         """The head's mean loss from given scores, in float32 at least."""
@@ -99,12 +102,12 @@ class FusedModel(nn.Module):
 
 
 def build_model(
-    spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1, given: LmHead | None = None
+    spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1, lm_head: LmHead | None = None
 ) -> FusedModel:
     """A model whose weights depend on ``init_seed`` alone; the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(spec.init_seed)  # torch.manual_seed would seed a GPU's generators too
-        return FusedModel(spec, layers, hidden, classes, sides, given)
+        return FusedModel(spec, layers, hidden, classes, sides, lm_head)
 
 
 def threshold_of(model: FusedModel) -> float | None:

@@ -58,10 +58,13 @@ class JointModel(nn.Module):
             found[name] = part.read_out(fused, own.offsets, own.read)
         return found
 
-    def loss(self, batch: Batch) -> Tensor:
-        """The sum of all heads' losses."""
+    def loss(self, batch: Batch, shares: Mapping[str, float] | None = None) -> Tensor:
+        """The sum of all heads' losses; of a piece of a minibatch, each times the piece's share for that task."""
         found = self(batch)
-        first, *others = (self.parts[name].loss_of(found[name], own) for name, own in batch.parts.items())
+        losses = {name: self.parts[name].loss_of(found[name], own) for name, own in batch.parts.items()}
+        if shares is not None:
+            losses = {name: loss * shares[name] for name, loss in losses.items()}
+        first, *others = losses.values()
         return sum(others, start=first)
 
     def decide(self, batch: Batch) -> dict[str, Tensor]:
@@ -79,17 +82,17 @@ def model_of(
     hidden: int,
     classes: Mapping[str, int],
     sides: Sides = 1,
-    given: LmHead | None = None,
+    lm_head: LmHead | None = None,
 ) -> Model:
     """The model that a run trains; its weights depend on ``init_seed`` alone.
 
     Args:
         classes: the number of labels of each task, by its name; ``""`` for a single task. sides: sequences per example,
-            for all tasks or by their names. given: the encoder's LM head.
+            for all tasks or by their names. lm_head: the encoder's LM head.
     """
     if len(parts_of(spec)) > 1:
         return JointModel(spec, layers, hidden, classes, sides)
-    return build_model(spec, layers, hidden, classes[""], _sides(sides, ""), given)
+    return build_model(spec, layers, hidden, classes[""], _sides(sides, ""), lm_head)
 
 
 def _sides(sides: Sides, name: str) -> int:

@@ -37,7 +37,7 @@ def sources_of(spec: RunSpec) -> Sources | None:
 
 
 def source_notes(spec: RunSpec, recorded: Iterable[Mapping[str, Any]] | None) -> list[str]:
-    """Notes for the user on a run's code: it differs from the recorded code, or it cannot be compared."""
+    """Notes for the user on a run's code that differs from the recorded code."""
     known = {str(source["name"]): source for source in recorded or []}
     found = {str(source["name"]): source for source in sources_of(spec) or []}
     told = [changed(known[name], now) for name, now in found.items() if name in known]

@@ -31,11 +31,11 @@ def one_of(choices: Collection[Any]) -> Shape:
     return Shape(f"one of {', '.join(map(str, choices))}", lambda value: value in choices)
 
 
-def list_of(shape: Shape, most: int) -> Shape:
+def list_of(shape: Shape, most: int, least: int = 0) -> Shape:
     def fits(value: Any) -> bool:
-        return type(value) is list and len(value) <= most and all(map(shape.fits, value))
+        return type(value) is list and least <= len(value) <= most and all(map(shape.fits, value))
 
-    return Shape(f"a list of at most {most:,}, each {shape.name}", fits)
+    return Shape(f"a list of {least} to {most:,}, each {shape.name}", fits)
 
 
 def or_none(shape: Shape) -> Shape:
@@ -48,28 +48,29 @@ LABELS = list_of(TEXT, MOST_CLASSES)
 # The path of a field → its shape; a field whose path ends in "?" may be absent.
 FIELDS: Mapping[str, Shape] = {
     "spec": BLOCK,
+    "spec.method": TEXT,
     "spec.task": TEXT,
     "spec.label": TEXT,
     "spec.fusion": TEXT,
     "spec.head": TEXT,
     "encoder": TEXT,
     "rows": one_of((*ROWS, MASKED)),
-    "layers": list_of(integer(0, MOST_LAYERS), MOST_LAYERS),
+    "layers": list_of(integer(0, MOST_LAYERS), MOST_LAYERS, least=1),
     "labels": LABELS,
     "default": TEXT,
     "hidden": integer(1, WIDEST),
-    "sides?": one_of((1, 2)),
+    "sides": one_of((1, 2)),
     "weights_sha256": TEXT,
-    "data?": TEXT,
-    "scores?": BLOCK,
+    "data": TEXT,
+    "scores": BLOCK,
     "over_seeds?": BLOCK,
     "floors?": BLOCK,
-    "data_identity?": TEXT,
+    "data_identity": TEXT,
     "others?": or_none(BLOCK),
     "encoding": BLOCK,
     "encoding.compute_dtype": one_of(COMPUTE_DTYPES),
     "encoding.max_length": integer(1, LONGEST),
-    "encoding.pair_as?": one_of(PAIR_FORMS),
+    "encoding.pair_as": one_of(PAIR_FORMS),
     "encoding.columns": BLOCK,
     "encoding.columns.text": or_none(TEXT),
     "encoding.columns.pair": or_none(TEXT),
@@ -92,7 +93,7 @@ def misfit(record: Mapping[str, Any], fields: Mapping[str, Shape] = FIELDS) -> t
             value = value.get(name, ...) if isinstance(value, Mapping) else ...
         if value is ... and optional:
             continue
-        if value is ... or not _fits(shape, value):
+        if value is ... or not shape.fits(value):
             received = "nothing" if value is ... else repr(value)[:60]
             return f"{'.'.join(names)!r}: {shape.name}", received
     if "others?" in fields:
@@ -101,10 +102,3 @@ def misfit(record: Mapping[str, Any], fields: Mapping[str, Shape] = FIELDS) -> t
             if not isinstance(other, Mapping) or misfit(other, {**OF_OTHERS, **own}):
                 return f"'others.{name}': labels and their default", repr(other)[:60]
     return None
-
-
-def _fits(shape: Shape, value: Any) -> bool:
-    try:
-        return shape.fits(value)
-    except TypeError:  # a list cannot be looked up in a set of choices
-        return False

@@ -9,9 +9,7 @@ Source: the fusion of one language, frozen, under a head of another is table 4 o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,34 +20,20 @@ from fusionkit.fit.model.checkpoint import TrainedRun, open_runs
 from fusionkit.fit.model.fused import FusedModel, parameters_of
 from fusionkit.fit.model.joint import Model, Sides, model_of
 from fusionkit.heads import build_head
-from fusionkit.io.files import read_json
-from fusionkit.plural import counted
-from fusionkit.runs.folder import RECORD
+from fusionkit.plural import counted, few
 from fusionkit.specs import RunSpec
 from fusionkit.store.same_encoder import shown_identity
 from fusionkit.tasks import parts_of
 
 Layers = tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class WarmStart:
-    """A finished run to start from, and the name of its data in reports."""
-
-    run: TrainedRun
-    data: str
-
-
-def open_starts(places: Iterable[str | Path]) -> list[WarmStart]:
-    """The finished runs that a user names; errors as :func:`fusionkit.fit.model.checkpoint.open_runs`."""
-    return [WarmStart(run, str(read_json(run.folder / RECORD).get("data", ""))) for run in open_runs(places)]
+open_starts = open_runs  # the public name, in `fusionkit.fit`
 
 
 def with_starts(
     specs: Sequence[RunSpec],
     layers: Sequence[Layers],
     encoder: Mapping[str, Any],
-    starts: Sequence[WarmStart],
+    starts: Sequence[TrainedRun],
     part: str,
 ) -> list[RunSpec]:
     """Each run with the run that it starts from: of the suitable ones, the one with its task, label, fusion and seeds.
@@ -63,47 +47,43 @@ def with_starts(
     """
     chosen = [_one_for(spec, read, encoder, starts, part) for spec, read in zip(specs, layers, strict=True)]
     return [
-        dataclasses.replace(spec, init_from=start.run.digest, init_part=part)
+        dataclasses.replace(spec, init_from=start.digest, init_part=part)
         for spec, start in zip(specs, chosen, strict=True)
     ]
 
 
-def check_start(spec: RunSpec, start: WarmStart, labels: Mapping[str, Sequence[str]]) -> None:
+def check_start(spec: RunSpec, start: TrainedRun, labels: Mapping[str, Sequence[str]]) -> None:
     """Refuse, as UsageError, a head whose classes differ from those of the run's tasks, ``labels`` by task name."""
     if spec.init_part == "fusion":
         return
     for name, part in parts_of(spec).items():
-        ours, run = set(labels[name]), _run_for(name, start)
+        ours, run = set(labels[name]), start.parts.get(name, start)
         if ours == (theirs := set(run.labels)):
             continue
         here, there = sorted(ours - theirs), sorted(theirs - ours)
         raise UsageError(
             f"the head of {run.folder} has other classes than {part.label!r} here",
-            expected=f"the same {counted(len(labels[name]), 'name')}" + (f"; only here: {_few(here)}" if here else ""),
-            received=counted(len(run.labels), "name") + (f"; only there: {_few(there)}" if there else ""),
+            expected=f"the same {counted(len(labels[name]), 'name')}"
+            + (f"; only here: {few(here, 6)}" if here else ""),
+            received=counted(len(run.labels), "name") + (f"; only there: {few(there, 6)}" if there else ""),
             remedy="choose --init-part fusion to start with a fresh head",
         )
 
 
-def _run_for(name: str, start: WarmStart) -> TrainedRun:
-    """The task of ``start`` from which the task ``name`` starts: the one with that name, else the first, whose fusion
-    suits any task.
-    """
-    return start.run.parts.get(name, start.run)
-
-
 def load_start_weights(
-    model: Model, spec: RunSpec, start: WarmStart | None, labels: Mapping[str, Sequence[str]]
+    model: Model, spec: RunSpec, start: TrainedRun | None, labels: Mapping[str, Sequence[str]]
 ) -> None:
     """Put a trained run's weights into a fresh model, task by task, and freeze what the spec says; UsageError where
     they have another shape or other classes than ``labels``, the names of the classes in order, by task.
+
+    A task starts from the task of its name, else from the first, whose fusion suits any task.
     """
     if start is not None:
         check_start(spec, start, labels)
     for name, part in parts_of(spec).items():
         own = model.parts[name]
         if start is not None:
-            _take_weights(own, part, _run_for(name, start), labels[name])
+            _take_weights(own, part, start.parts.get(name, start), labels[name])
         for frozen, module in (("fusion", own.fusion), ("head", own.head)):
             if part.freeze in (frozen, "both"):
                 for weights in module.parameters():
@@ -145,12 +125,12 @@ def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: Mapping[str
 
 
 def _one_for(
-    spec: RunSpec, layers: Layers, encoder: Mapping[str, Any], starts: Sequence[WarmStart], part: str
-) -> WarmStart:
-    differing = [_differing(spec, layers, encoder, start.run, part) for start in starts]
+    spec: RunSpec, layers: Layers, encoder: Mapping[str, Any], starts: Sequence[TrainedRun], part: str
+) -> TrainedRun:
+    differing = [_differing(spec, layers, encoder, start, part) for start in starts]
     found = [start for start, fields in zip(starts, differing, strict=True) if not fields]
     if not found:
-        what = f"{starts[0].run.folder}" if len(starts) == 1 else f"any of the {len(starts)} runs"
+        what = f"{starts[0].folder}" if len(starts) == 1 else f"any of the {len(starts)} runs"
         alike = min(differing, key=len)
         raise UsageError(
             f"a run with fusion {spec.fusion!r} cannot start from {what}; what differs: {', '.join(alike)}",
@@ -159,13 +139,13 @@ def _one_for(
             remedy="start from a run with the same, or take less of it with --init-part",
         )
     for names in (("task", "label"), ("fusion",), ("init_seed",), ("data_seed",)):
-        same = [start for start in found if all(getattr(start.run.spec, n) == getattr(spec, n) for n in names)]
+        same = [start for start in found if all(getattr(start.spec, n) == getattr(spec, n) for n in names)]
         found = same or found
     if len(found) > 1:
         raise UsageError(
             f"{len(found)} runs suit fusion {spec.fusion!r}, seed {spec.init_seed}, to start from",
             expected="one",
-            received=", ".join(start.run.folder.name for start in found[:6]) + ("…" if len(found) > 6 else ""),
+            received=", ".join(start.folder.name for start in found[:6]) + ("…" if len(found) > 6 else ""),
             remedy="name one with --init-from RUNS/DIGEST, or a folder that holds one for each seed",
         )
     return found[0]
@@ -216,7 +196,3 @@ def _by_name(spec: RunSpec, width: int, run: TrainedRun, labels: Sequence[str]) 
             tensor = tensor.index_select(axis, order)
         weights[name] = tensor
     return weights
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

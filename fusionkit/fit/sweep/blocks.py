@@ -9,7 +9,7 @@ from typing import Any
 
 from fusionkit.dataset.stores import Stores
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.fit.model.warm_start import WarmStart, open_starts
+from fusionkit.fit.model.checkpoint import TrainedRun, open_runs
 from fusionkit.fit.sweep.budget import with_widths
 from fusionkit.fit.sweep.checks import read_floors
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, open_draws
@@ -31,7 +31,7 @@ class Sweep:
     """
 
     specs: list[RunSpec]
-    starts: list[WarmStart]
+    starts: list[TrainedRun]
     draws: list[FixedDraws]
     halving: bool = False
 
@@ -45,7 +45,7 @@ def expand_blocks(store: Stores, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
             ``halving``, which holds for all blocks if one has it; ``floor``, whose runs follow those of their block;
             ``budget_per_task``, which sets widths that are left out (:mod:`fusionkit.fit.sweep.budget`).
     """
-    starts = {places: open_starts(places) for places in dict.fromkeys(block.get("init_from", ()) for block in blocks)}
+    starts = {places: open_runs(places) for places in dict.fromkeys(block.get("init_from", ()) for block in blocks)}
     sources = dict.fromkeys(block.get("draw_from") for block in blocks)
     draws = {source: [] if source is None else open_draws(source) for source in sources}
     refuse_idle(blocks)

@@ -11,17 +11,17 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
-
-import torch
 
 from fusionkit.dataset.stores import Stores, choose_tasks_of
 from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.errors import UsageError
+from fusionkit.fit.sweep.fusion_choices import choose_fusion
 from fusionkit.fit.sweep.grid import layer_by_layer, usual_fusions
 from fusionkit.fit.sweep.method_choices import options_for
-from fusionkit.fit.sweep.open_widths import Count, OpenWidth, filled, leaves_out
-from fusionkit.fusions import build_fusion, fusion_layers
+from fusionkit.fit.sweep.open_widths import Count, OpenWidth, fill_width, leaves_out
+from fusionkit.fusions import fusion_layers, fusion_parameters
 from fusionkit.options.entry import joined
 from fusionkit.specs import FROZEN, parse_layers
 
@@ -59,39 +59,29 @@ def with_widths(store: Stores, block: Mapping[str, Any]) -> Iterator[dict[str, A
                     received=f"--{noun} {text}",
                     remedy=remedy,
                 )
-        of_fusion = _no_weights if shares_fusion else _fusion_counts(store, chosen)
-        of_method = _no_weights if shares_method else _method_counts(store)
-        method, fusion = filled(method, fusion, budget, of_method, of_fusion)
+        of_fusion: Count = (lambda _: 0) if shares_fusion else partial(_fusion_weights, store, chosen)
+        of_method: Count = (lambda _: 0) if shares_method else partial(_method_weights, store)
+        method, fusion = fill_width(method, fusion, budget, of_method, of_fusion)
         # Frozen runs drop options of methods, as if the other methods were still in their block.
         own = options_for(FROZEN, choices) if method == FROZEN and {*methods} > {FROZEN} else choices
         one = {"methods": (method,), "fusions": (fusion,)}
         yield {**own, **one, **({} if chosen is None else {"fusion_layers": (chosen,)})}
 
 
-def _no_weights(text: str) -> int:
-    return 0
+def _method_weights(store: Stores, method: str) -> int:
+    return 0 if method == FROZEN else int(plan_over(store).own(method))
 
 
-def _method_counts(store: Stores) -> Count:
-    def count(method: str) -> int:
-        if method == FROZEN:
-            return 0
-        manifest = store.manifest
-        plan = importlib.import_module(PLAN).plan_of(
-            manifest["encoder"]["name"], manifest["identity"]["encoder"].get("revision")
-        )
-        return int(plan.own(method))
-
-    return count
+def _fusion_weights(store: Stores, chosen: str | None, fusion: str) -> int:
+    name, layers = choose_fusion(store, fusion, chosen)
+    depth = store.manifest["encoder"]["layers"]
+    read = fusion_layers(name, store.layers, depth, None if layers is None else parse_layers(layers, depth))
+    return fusion_parameters(name, len(read), store.hidden)
 
 
-def _fusion_counts(store: Stores, chosen: str | None) -> Count:
-    def count(fusion: str) -> int:
-        depth = store.manifest["encoder"]["layers"]
-        layers = None if chosen is None else parse_layers(chosen, depth, "--fusion-layers")
-        read = fusion_layers(fusion, store.layers, depth, layers)
-        with torch.device("meta"):
-            made: Any = build_fusion(fusion, len(read), store.hidden)
-        return sum(weights.numel() for weights in made.parameters())
-
-    return count
+def plan_over(store: Stores) -> Any:
+    """The :class:`fusionkit.tuning.weights_plan.WeightsPlan` of a store's encoder, made once. It reads only the
+    encoder's configuration, and loads transformers.
+    """
+    encoder, identity = store.manifest["encoder"], store.manifest["identity"]["encoder"]
+    return importlib.import_module(PLAN).plan_of(encoder["name"], identity.get("revision"))

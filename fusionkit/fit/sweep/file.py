@@ -14,6 +14,7 @@ Keys are named as the options are, values read as the command line reads them (`
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ from fusionkit.fit.sweep.multi import read_tasks
 from fusionkit.io.places import place_of
 from fusionkit.options.entry import OptionInfo
 from fusionkit.options.tables import FIT, STORES
-from fusionkit.options.yaml_file import YamlNode, read_options, shown
-from fusionkit.options.yaml_texts import Keys, read_texts
+from fusionkit.options.yaml_file import YamlNode, read_options, read_yaml, shown
+from fusionkit.options.yaml_texts import Keys
 
 # Options that say where and how a sweep is run, not what it trains.
 ELSEWHERE = (
@@ -35,7 +36,7 @@ ELSEWHERE = (
     "save-every", "dry-run", "log-to", "json",
 )  # fmt: skip
 # Options that exclude each other: one in a block replaces the other of the shared options.
-RIVALS = (("seeds", "data_seeds"), ("seeds", "init_seeds"), ("draw", "draw_from"))
+RIVALS = (("seeds", "data_seeds"), ("seeds", "init_seeds"), ("draw", "draw_from"), ("epochs", "max_steps"))
 Block = dict[str, Any]
 
 
@@ -59,10 +60,12 @@ class SweepFile:
 
 def read_sweep(path: str | Path) -> SweepFile:
     """Read a file; UsageError for no YAML, a repeated, unknown or misplaced key, or a value of another kind."""
-    written = _parsed(Path(path).expanduser())
+    written = read_yaml(
+        Path(path).expanduser(), "sweep", "a YAML file of fit's options", "mend that line; quote values like '-4:'"
+    )
     top = dict(written.value)
     cluster = top.pop("cluster", None) is not None  # its settings are read where the cluster is opened
-    parts = parts_of(written, ())
+    parts = blocks_of(written, ())
     top.pop("runs", None)
     tasks = read_tasks(written, ("tasks",), top.pop("tasks")) if "tasks" in top else []
     for task in tasks:
@@ -74,7 +77,7 @@ def read_sweep(path: str | Path) -> SweepFile:
     return SweepFile(stores, evaluate_on, every, cluster, tuple(tasks))
 
 
-def parts_of(written: YamlNode, keys: Keys) -> Sequence[dict[str, Any]]:
+def blocks_of(written: YamlNode, keys: Keys) -> Sequence[dict[str, Any]]:
     """The blocks below ``runs:`` of the sweep at ``keys``; one empty block if there are none."""
     sweep = written.value
     for key in keys:
@@ -107,20 +110,19 @@ def products(block: Block) -> Iterator[Block]:
 def _block(written: YamlNode, keys: Keys, block: Mapping[str, Any], known: Mapping[str, OptionInfo]) -> Block:
     for option in block:
         if option not in known:
-            raise written.placed((*keys, option), _misplaced(option, known))
+            raise _misplaced(option, known).at(written.where(*keys, option))
     read = read_options(written, keys, block, known, CHECKS)
-    for entry in known.values():
-        if entry.place and (found := read.get(entry.parameter)) is not None:
-            texts = [found] if isinstance(found, str) else found
-            moved = [_beside(written.path, text) for text in texts]
-            read[entry.parameter] = moved[0] if isinstance(found, str) else tuple(moved)
+    moved = functools.partial(_beside, written.path)
+    for name in {entry.parameter for entry in known.values() if entry.place} & read.keys():
+        found = read[name]
+        read[name] = moved(found) if isinstance(found, str) else tuple(map(moved, found))
     return read
 
 
 def _beside(file: Path, text: str) -> str:
     """A path taken relative to the file's folder; an address is returned unchanged."""
     place = place_of(text)
-    return str(file.parent / place.expanduser()) if isinstance(place, Path) else text
+    return str(file.parent / place) if isinstance(place, Path) else text
 
 
 def _misplaced(option: str, known: Mapping[str, OptionInfo]) -> UsageError:
@@ -134,16 +136,3 @@ def _misplaced(option: str, known: Mapping[str, OptionInfo]) -> UsageError:
     if option in STORES:
         return UsageError(f"{option!r} is one for all runs", received=option, remedy="let it stand above 'runs'")
     return unknown_name("key", option, [*known, *(["runs", "tasks"] if "store" in known else [])])
-
-
-def _parsed(path: Path) -> YamlNode:
-    """The file's keys with texts, lists and blocks below them."""
-    found, places = read_texts(path, "sweep", "a YAML file of fit's options", "mend that line; quote values like '-4:'")
-    if not isinstance(found, dict):
-        raise UsageError(
-            f"{path} holds no options",
-            expected="a YAML file of fit's options, `fusion: [last, linear]`",
-            received=shown(found),
-            remedy="write one option a line",
-        )
-    return YamlNode(path, found, places)

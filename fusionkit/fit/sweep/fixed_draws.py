@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fusionkit.errors import StoreError, UsageError
+from fusionkit.errors import StoreError, UsageError, first_line
 from fusionkit.io.files import read_json
 from fusionkit.plural import counted
 from fusionkit.runs.find_run import find_run
@@ -34,7 +36,7 @@ class FixedDraws:
     run: RunSpec | None = None
     data: str | None = None
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The digest of the ids as a set: a run trains on them in the order of its seed, not of the list."""
         return digest_of(sorted(self.ids))
@@ -50,7 +52,7 @@ def open_draws(place: str | Path) -> list[FixedDraws]:
     try:
         found = [FixedDraws(tuple(r["draw"]), RunSpec.from_dict(r["spec"]), r.get("data")) for r in drew]
     except (KeyError, TypeError, UsageError) as error:
-        raise StoreError(f"a record in {path} is damaged", received=str(error).splitlines()[0]) from error
+        raise StoreError(f"a record in {path} is damaged", received=first_line(error)) from error
     if not found:
         taken = any(TAKEN_FROM in record for record in records)
         raise UsageError(
@@ -110,12 +112,12 @@ def _listed(path: Path) -> tuple[str, ...]:
         raise UsageError(f"{path} is no JSON file", received=str(error), remedy="give a list of ids") from error
     sound = isinstance(values, list) and all(isinstance(v, (str, int)) and not isinstance(v, bool) for v in values)
     ids = tuple(map(str, values)) if sound else ()
-    if not ids or len(set(ids)) < len(ids):
-        repeated = next((one for one in ids if ids.count(one) > 1), None)
+    twice = [one for one, times in Counter(ids).items() if times > 1]
+    if not ids or twice:
         raise UsageError(
             f"{path} is no list of ids",
             expected='a JSON list of example ids, each once, like ["12", "40"]',
-            received=f"{repeated!r} twice" if repeated else json.dumps(values)[:60],
+            received=f"{twice[0]!r} twice" if twice else json.dumps(values)[:60],
             remedy="write the ids of the examples to train on, and nothing else",
         )
     return ids

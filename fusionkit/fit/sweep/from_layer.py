@@ -23,6 +23,7 @@ from fusionkit.specs import AUTO, FROZEN
 
 STARTS = "fusionkit.tuning.start"
 COPIES = 3  # of an encoder's weights in float32, held at once while it is loaded and tried
+_known: dict[tuple[str, str, int | None], Any] = {}  # what start_of found, by store, method and layer
 
 
 def start_layer(store: Stores, method: str, given: str | int) -> int | None:
@@ -60,7 +61,7 @@ def start_layer(store: Stores, method: str, given: str | int) -> int | None:
             remedy=f"run {missing if planned else again}, or choose --from-layer {TEXT}",
         )
     if isinstance(refused := start_of(store, method, asked), CannotStartError):
-        raise refused
+        raise refused.with_traceback(None)
     return asked
 
 
@@ -72,15 +73,24 @@ def highest_below(store: Stores, method: str) -> int | None:
 
 
 def start_of(store: Stores, method: str, layer: int) -> Any:
-    """The :class:`fusionkit.tuning.start.Start` of a method from a stored layer; the error if the encoder cannot start
-    there; None if the encoder cannot be loaded, is not the store's, or memory is short. Loads transformers.
+    """The :class:`fusionkit.tuning.start.Start` of a method from a stored layer, computed once per store, method and
+    layer; the error if the encoder cannot start there; None if the encoder cannot be loaded, is not the store's, or
+    memory is short. Loads transformers.
     """
-    spare = spare_memory()
-    if spare is not None and COPIES * 4 * store.manifest["encoder"]["parameters"] > spare:
-        return None
-    try:
-        return importlib.import_module(STARTS).start_of(store, method, layer)
-    except CannotStartError as error:
-        return error
-    except EncoderError:
-        return None
+    if (key := (stores_of(store)[0].digest, method, layer)) not in _known:
+        spare = spare_memory()
+        if spare is not None and COPIES * 4 * store.manifest["encoder"]["parameters"] > spare:
+            return None
+        try:
+            _known[key] = importlib.import_module(STARTS).start_of(store, method, layer)
+        except CannotStartError as error:  # keep a copy: the traceback of the error keeps the encoder in memory
+            told = {"expected": error.expected, "received": error.received, "remedy": error.remedy}
+            _known[key] = CannotStartError(error.what, **told)
+        except EncoderError:
+            _known[key] = None
+    return _known[key]
+
+
+def known_start(store: Stores, method: str, layer: int | None) -> Any:
+    """What :func:`start_of` found before; None if it was not asked. Loads nothing."""
+    return _known.get((stores_of(store)[0].digest, method, layer))

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusionkit.dataset.draws import check_draw
-from fusionkit.dataset.infer_task import StoreFacts, choose_fusion, choose_pool
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.stores import Stores, choose_tasks_of
 from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.loader.sampler import usual_order
-from fusionkit.fit.model.warm_start import WarmStart, with_starts
+from fusionkit.fit.model.checkpoint import TrainedRun
+from fusionkit.fit.model.warm_start import with_starts
 from fusionkit.fit.sweep.checks import check_watched, seed_pairs
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
 from fusionkit.fit.sweep.from_layer import start_layer
+from fusionkit.fit.sweep.fusion_choices import choose_fusion, choose_pool
 from fusionkit.fit.sweep.method_choices import method_spelling, options_for, refuse_strays
 from fusionkit.fit.sweep.multi import check_multi, refuse_of_tasks
 from fusionkit.fit.train.schedule import check_options
@@ -27,7 +28,7 @@ from fusionkit.options.entry import SWEPT, joined
 from fusionkit.options.tables import FIT
 from fusionkit.specs import AUTO, FROZEN, MASKED, MDL_BLOCKS, SHUFFLE, RunSpec, parse_layers
 from fusionkit.tasks import Task
-from fusionkit.tasks.head_check import is_somebodys
+from fusionkit.tasks.head_check import is_external
 from fusionkit.tasks.joint import fitting_heads, text_of
 
 USUAL = ("last", "linear", "concat", "attention")
@@ -56,7 +57,7 @@ def expand(
     joint_fusion: str = "shared",
     control: bool = False,
     mdl: bool = False,
-    starts: Sequence[WarmStart] = (),
+    starts: Sequence[TrainedRun] = (),
     init_part: str | None = None,
     freeze: str | None = None,
     **options: Any,
@@ -180,12 +181,12 @@ def expand(
     return list(dict.fromkeys(runs))
 
 
-def usual_fusions(store: StoreFacts) -> Sequence[str]:
+def usual_fusions(store: Stores) -> Sequence[str]:
     """The fusions of a sweep that names none."""
     return WIDTH_KEEPING if store.rows == MASKED else USUAL
 
 
-def layer_by_layer(store: StoreFacts, fusion: str) -> list[str]:
+def layer_by_layer(store: Stores, fusion: str) -> list[str]:
     """The fusions that a name stands for: each stored layer alone for :data:`EVERY_LAYER`, else the name itself."""
     return [f"layer:{layer}" for layer in store.layers] if fusion == EVERY_LAYER else [fusion]
 
@@ -243,7 +244,7 @@ def _check_mdl(
     several = any(shot is not None for shot in shots)
     strays = {
         f"the task {text_of(tasks)}": len(tasks) > 1 or any(t.numeric or t.unit == "row" for t in tasks.values()),
-        f"the head {heads}": is_somebodys(heads),
+        f"the head {heads}": is_external(heads),
         "a --method that trains through the encoder": any(method != FROZEN for method in methods),
         "--init-from or --draw-from": given,
         f"--shots with --draw {draw}": several and draw != "nested",

@@ -72,26 +72,23 @@ def options_for(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
         known = options_of(RunSpec)
         of_methods = {known[name].parameter for name in OF_METHODS}
         return {name: value for name, value in given.items() if name not in of_methods}
-    entry = parse_method(method).entry
-    rates = given.get("encoder_lrs") or (entry.rates[0],)
+    own = parse_method(method).rates
+    rates = given.get("encoder_lrs") or (own[0],)
     rates = rates if isinstance(rates, (tuple, list)) else (rates,)
-    every = [rate for each in rates for rate in (entry.rates if each == GRID else (rate_of(each),))]
+    every = [rate for each in rates for rate in (own if each == GRID else (rate_of(each),))]
     return {**usual(method), **given, "encoder_lrs": tuple(dict.fromkeys(every))}
 
 
 def usual(method: str) -> dict[str, Any]:
-    """The default options of a method, by parameter."""
-    return {"epochs": (parse_method(method).entry.epochs,), "warmup": WARMUP, **_decay(method)}
+    """The default fields of a method's runs, without their rate."""
+    spec = parse_method(method)
+    decay = {"weight_decay": DECAY} if spec.trains_encoder else {}
+    return {"epochs": spec.entry.epochs, "warmup": WARMUP, **decay}
 
 
 def usual_run(method: str) -> dict[str, Any]:
     """The default fields of one run of a method."""
-    entry = parse_method(method).entry
-    return {"epochs": entry.epochs, "warmup": WARMUP, "encoder_lr": entry.rates[0], **_decay(method)}
-
-
-def _decay(method: str) -> dict[str, float]:
-    return {"weight_decay": DECAY} if parse_method(method).trains_encoder else {}
+    return {**usual(method), "encoder_lr": parse_method(method).rates[0]}
 
 
 def refuse_strays(methods: Sequence[str], given: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ A task is named like its store's folder. If a store has several tasks, the name 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from fusionkit.dataset.task_stores import TaskChoice, TaskStores
     from fusionkit.store import Store
 
-TURNLESS = ("diff-prune",)  # methods of one task alone: the phases and the mask of diff-prune belong to one task
 NAMED = ("task", "label", "head")
 
 
@@ -41,13 +40,12 @@ def named_tasks(
             of stores; a store that is named several times has several tasks. head: ``NAME=HEAD`` by the names of tasks.
 
     Raises:
-        UsageError: a share of a store, two stores of one name, an unknown name, or a value without a name.
+        UsageError: a share of a store, an unknown name, or a value without a name.
     """
     from fusionkit.dataset.task_stores import TaskChoice
 
-    stores: dict[str, Any] = {}
+    stores: list[tuple[str, Store]] = []
     for share in shares:
-        name = share.store.path.name.removesuffix(".store")
         if share.part is not None:
             raise UsageError(
                 f"several tasks learn from whole stores, or from --shots of each: not from {share.part} of one",
@@ -55,32 +53,22 @@ def named_tasks(
                 received=f"{share.store.path}:{share.part}",
                 remedy="leave the share out",
             )
-        if name in stores:
-            raise UsageError(
-                f"two tasks have the name {name!r}",
-                expected="a name of its own for each task",
-                received=f"{stores[name].path}, {share.store.path}",
-                remedy="rename a store, or write a sweep file with a list of `tasks:` and their names",
-            )
-        stores[name] = share.store
-    columns: dict[str, list[str]] = {}
-    for name, column in _pairs("label", label, stores):
-        columns.setdefault(name, []).append(column)
-    found = dict[str, tuple[Any, str | None]]()
-    for name, store in stores.items():
-        own = columns.get(name, [])
-        if len(own) < 2:
-            found[name] = store, next(iter(own), None)
-        else:
-            found |= {f"{name}-{column}": (store, column) for column in own}
-    kinds = dict(_pairs("task", None if task is None else task.partition(",")[2], found))
-    heads = dict(_pairs("head", head, found))
-    return [
-        TaskChoice(name, store, kinds.get(name), column, heads.get(name)) for name, (store, column) in found.items()
+        stores.append((share.store.path.name.removesuffix(".store"), share.store))
+    columns: dict[str, list[str | None]] = {name: [] for name, _ in stores}
+    for name, column in _pairs("label", label, columns):
+        columns[name].append(column)
+    found = [
+        (f"{name}-{column}" if len(columns[name]) > 1 else name, store, column)
+        for name, store in stores
+        for column in columns[name] or [None]
     ]
+    names = [name for name, _, _ in found]
+    kinds = dict(_pairs("task", None if task is None else task.partition(",")[2], names))
+    heads = dict(_pairs("head", head, names))
+    return [TaskChoice(name, store, kinds.get(name), column, heads.get(name)) for name, store, column in found]
 
 
-def _pairs(flag: str, text: str | None, known: Mapping[str, object]) -> list[tuple[str, str]]:
+def _pairs(flag: str, text: str | None, known: Collection[str]) -> list[tuple[str, str]]:
     found = []
     for part in text.split(",") if text else []:
         name, equals, value = part.partition("=")
@@ -115,7 +103,7 @@ def check_multi(
             )
     masked = any(task.unit == "row" for task, _ in store.tasks.values())
     wrong = {name: bool(value) for name, value in beside.items()} | {"masked language modelling": masked}
-    wrong |= {f"--method {each}": True for each in methods if parse_method(each).name in TURNLESS}
+    wrong |= {f"--method {each}": True for each in methods if parse_method(each).entry.shared == "alone"}
     if names := [name for name, asked in wrong.items() if asked]:
         raise UsageError(
             f"several tasks over stores of their own cannot have {names[0]}",

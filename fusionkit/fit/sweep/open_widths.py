@@ -19,7 +19,7 @@ from fusionkit.methods.table import method_class
 from fusionkit.options.spelling import omitted, parse
 from fusionkit.plural import counted
 
-MOST = 1 << 20  # the widest that is tried
+MOST = 1 << 20  # widths up to (2 · MOST − 1) · step are tried
 Count = Callable[[str], int]  # a method or a fusion → the number of its weights that a task has for itself
 
 
@@ -115,7 +115,7 @@ class OpenWidth:
         )
 
 
-def filled(method: str, fusion: str, budget: int, of_method: Count, of_fusion: Count) -> tuple[str, str]:
+def fill_width(method: str, fusion: str, budget: int, of_method: Count, of_fusion: Count) -> tuple[str, str]:
     """A method and a fusion with the missing width of one filled in: the largest that the budget of both allows.
 
     Raises:

@@ -20,9 +20,10 @@ from torch.nn import functional
 from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.task_data import Coding
 from fusionkit.fit.model.fused import FusedModel
-from fusionkit.fit.model.precision import widened
+from fusionkit.fit.model.precision import full_float32, widened
 from fusionkit.heads.crf import Crf
 from fusionkit.heads.sigmoid_classifier import Sigmoid
+from fusionkit.machine.devices import home_of
 
 
 def code_scores(model: FusedModel, batches: Iterable[Batch], coding: Coding, is_block: bool) -> dict[str, float]:
@@ -35,7 +36,7 @@ def code_scores(model: FusedModel, batches: Iterable[Batch], coding: Coding, is_
     """
     nats, units = 0.0, 0
     model.eval()
-    with torch.inference_mode():
+    with torch.inference_mode(), full_float32(home_of(model)):
         for batch in batches:
             found, count = surprisal(model, batch)
             nats, units = nats + found, units + count

@@ -20,16 +20,15 @@ from fusionkit.fit.loader.sampler import begin_chunks
 from fusionkit.fit.loader.streaming import WindowReader
 from fusionkit.fit.model.fused import FusedModel, threshold_of
 from fusionkit.fit.model.joint import Model
-from fusionkit.fit.model.precision import has_bfloat16
+from fusionkit.fit.model.precision import full_float32, has_bfloat16
 from fusionkit.fit.train.code_length import code_scores
 from fusionkit.fit.train.f1 import best_threshold
 from fusionkit.fit.vectorized.bfloat16_decisions import GPU_LEAST_ROWS, LEAST_ROWS
 from fusionkit.heads.sigmoid_classifier import Sigmoid
 from fusionkit.lm_head import LmHead
 from fusionkit.machine.devices import CPU, home_of
-from fusionkit.metrics import joint_means, joint_scores
 from fusionkit.ragged import IntArray, flat_rows
-from fusionkit.statistics.kept_answers import KeptAnswers, RunAnswers, answers_of, frame_of, masked_answers
+from fusionkit.statistics.kept_answers import RunAnswers, answers_of, run_answers
 
 BLOCK_ROWS = 1024  # rows that are scored at once: few enough for a core's cache; changes no number
 GPU_BLOCK_ROWS = 16384  # a GPU has to be filled, and pays for each call
@@ -150,10 +149,11 @@ def masked_predictions(model: FusedModel, split: TaskSplit, head: LmHead, layers
     at_once = max(1, SCORE_BYTES // (4 * head.vocabulary))
     found: list[tuple[float, int]] = []
     model.eval()
-    with torch.inference_mode():
+    home = home_of(model)
+    with torch.inference_mode(), full_float32(home):
         for start in range(0, len(split), at_once):
             rows = np.arange(start, min(start + at_once, len(split)))
-            batch = split.batch(rows, layers).on(home_of(model))
+            batch = split.batch(rows, layers).on(home)
             scores = model(batch.states, batch.offsets, batch.read)  # [rows, V]
             surprise = functional.cross_entropy(scores, batch.targets, reduction="none")
             found += zip(surprise.tolist(), scores.argmax(1).tolist(), strict=True)
@@ -168,7 +168,7 @@ def decide(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> di
     }
     model.eval()
     home = home_of(model)
-    with torch.inference_mode():
+    with torch.inference_mode(), full_float32(home):
         for examples, batch in chain.from_iterable(read_blocks(each, layers, home) for each in split.streams):
             for name, found in model.decide(batch).items():
                 decided[name][torch.from_numpy(units_of(split.parts[name], examples))] = found.cpu()
@@ -196,21 +196,9 @@ def judged(model: Model, data: TaskData, split: TaskSplit, layers: Layers, choos
         batches = (batch for _, batch in read_blocks(split, layers, home_of(model)))
         return Judged(code_scores(model, batches, data.coding, split is data.test), None)
     found = predict_parts(model, data, split, layers, choose)
-    gold = {name: part.gold for name, part in split.parts.items()}
-    scores = {name: part.task.scores(gold[name], found[name], part.labels) for name, part in data.parts.items()}
-    kept = {name: task_answers(part, split.parts[name], found[name]) for name, part in data.parts.items()}
-    if not data.others:
-        return Judged(scores[data.name], RunAnswers(kept))
-    if data.apart:
-        return Judged(joint_means(scores, None), RunAnswers(kept))
-    exact = [name for name, part in data.parts.items() if not part.task.numeric]
-    told, said = ({name: side[name] for name in exact} for side in (gold, found))
-    frame = frame_of(told, said) if len(exact) == len(scores) else None
-    return Judged(joint_scores(told, said, scores), RunAnswers(kept, frame))
-
-
-def task_answers(data: TaskData, split: TaskSplit, found: list[Any]) -> KeptAnswers:
-    """What is kept of one task's answers, one per example as :func:`predict` gives them."""
-    if data.lm_head is not None:
-        return masked_answers(split.gold, found)
-    return answers_of(data.task, split.gold, found, data.labels)
+    answers = {
+        name: answers_of(part.task, split.parts[name].gold, found[name], part.labels)
+        for name, part in data.parts.items()
+    }
+    kept = run_answers(answers, data.apart)
+    return Judged(kept.scores(), kept)

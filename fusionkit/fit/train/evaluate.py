@@ -1,12 +1,14 @@
 """Scoring after every epoch, by the task's own metric alone: all runs of a unit decide each block of a split together.
 
 A block of rows is read and converted once for all runs. The own metric is computed on class numbers, for all runs of a
-stack at once, on the device of the decisions. It equals the first of ``Task.scores``, which works on names.
+stack at once, on the device of the decisions. It equals the first score of the answers that are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,18 +20,19 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.loader.minibatches import Layers, layers_of, layers_of_batch
 from fusionkit.fit.model.precision import full_float32
-from fusionkit.fit.train.decisions import Decisions, ScoreBlock, named, task_answers
+from fusionkit.fit.train.decisions import Decisions, ScoreBlock, named
 from fusionkit.fit.train.f1 import Spans, best_threshold
 from fusionkit.fit.train.stopwatch import Runs, Stopwatch
 from fusionkit.fit.vectorized.bfloat16_decisions import decider_of
 from fusionkit.fit.vectorized.stack import Stack
 from fusionkit.machine.devices import CPU
-from fusionkit.metrics import class_scores, positive_scores, span_scores
+from fusionkit.ragged import IntArray
 from fusionkit.statistics.kept_answers import (
     CLASS,
     TAGS,
     KeptAnswers,
     RunAnswers,
+    answers_of,
     ordered_classes,
     positive_of,
     small,
@@ -111,38 +114,38 @@ class Evaluator:
 
     def scores(self, decided: Decisions, thresholds: Sequence[float | None] = ()) -> list[dict[str, float]]:
         """All of the task's scores for each run, its own metric first; ``thresholds``: one per run, None for none."""
-        if not self._counts_classes:
-            data, gold = self._data, self._split.gold
-            return [data.task.scores(gold, answers, data.labels) for answers in self._named(decided, thresholds)]
-        every = self._every(decided)
-        if self._spans is None:
-            units, binary = self._gold.cpu().numpy(), len(self._data.labels) == 2  # numbered as in data.labels
-            return [
-                class_scores(units, run) | (positive_scores(units, run, 1) if binary else {})
-                for run in every.cpu().numpy()
-            ]
-        found = []
-        for some in self._parts(every):
-            right, marked = (count.tolist() for count in self._spans.counts(some))
-            for hit, count, words in zip(right, marked, self._hits(some), strict=True):
-                found.append(span_scores(hit, count, self._spans.gold, words))
-        return found
+        return [each.scores() for each in self.kept(decided, thresholds)]
 
     def kept(self, decided: Decisions, thresholds: Sequence[float | None] = ()) -> list[RunAnswers]:
         """What is kept of each run's answers; arguments as of :meth:`scores`."""
+        data, split = self._data, self._split
         if not self._counts_classes:
-            found = [task_answers(self._data, self._split, answers) for answers in self._named(decided, thresholds)]
+            found = [
+                answers_of(data.task, split.gold, named(data, split, run, threshold), data.labels)
+                for run, threshold in zip(decided, thresholds or [None] * len(decided), strict=True)
+            ]
         elif self._spans is None:
-            found = self._class_answers(self._every(decided))
+            told, order = self._gold_answers
+            found = [
+                replace(told, arrays={**told.arrays, "found": small(order[run])})
+                for run in self._every(decided).cpu().numpy()
+            ]
         else:
             parts = self._parts(self._every(decided))
             found = [each for some in parts for each in self._span_answers(self._spans, some)]
-        return [RunAnswers({self._data.name: each}) for each in found]
+        return [RunAnswers({data.name: each}) for each in found]
 
-    def _named(self, decided: Decisions, thresholds: Sequence[float | None]) -> list[list[Any]]:
-        """Each run's answers, one per example; arguments as of :meth:`scores`."""
-        own = thresholds or [None] * len(decided)
-        return [named(self._data, self._split, run, each) for run, each in zip(decided, own, strict=True)]
+    @cached_property
+    def _gold_answers(self) -> tuple[KeptAnswers, IntArray]:
+        """The gold answers, to which those of each run are added; each class's number in them, int64 ``[classes]``."""
+        gold, offsets = self._gold.cpu().numpy(), self._split.word_offsets
+        classes = ordered_classes((self._names[k] for k in np.unique(gold)), self._names)
+        place = {name: number for number, name in enumerate(classes)}
+        order = np.array([place[name] for name in self._names], dtype=np.int64)
+        arrays: dict[str, NDArray[Any]] = {"told": small(order[gold])}
+        if offsets is not None:
+            arrays["words"] = small(np.diff(offsets))
+        return KeptAnswers(CLASS if offsets is None else TAGS, arrays, classes, positive_of(self._data.labels)), order
 
     def _span_answers(self, spans: Spans, every: Tensor) -> list[KeptAnswers]:
         assert self._split.word_offsets is not None
@@ -150,20 +153,6 @@ class Evaluator:
         hits = spans.per_sentence(every == self._gold).cpu().numpy()
         words = np.diff(self._split.word_offsets)
         return [span_answers(one, other, told, hit, words) for one, other, hit in zip(right, found, hits, strict=True)]
-
-    def _class_answers(self, every: Tensor) -> list[KeptAnswers]:
-        gold, split = self._gold.cpu().numpy(), self._split
-        classes = ordered_classes((self._names[k] for k in np.unique(gold)), self._names)
-        place = {name: number for number, name in enumerate(classes)}
-        order = np.array([place[name] for name in self._names])
-        own: dict[str, NDArray[Any]] = {"told": small(order[gold])}
-        if split.word_offsets is not None:
-            own["words"] = small(np.diff(split.word_offsets))
-        kind = CLASS if split.word_offsets is None else TAGS
-        positive = positive_of(self._data.labels)
-        return [
-            KeptAnswers(kind, {**own, "found": small(order[run])}, classes, positive) for run in every.cpu().numpy()
-        ]
 
     def _parts(self, every: Tensor) -> Sequence[Tensor]:
         """The runs in groups whose counts fit into memory."""

@@ -26,6 +26,7 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better
 from fusionkit.names import FLOORS
+from fusionkit.statistics.kept_answers import answers_of
 from fusionkit.tasks import Task
 
 Answers = list[Any]
@@ -115,25 +116,18 @@ def _tfidf(data: TaskData, train: TaskSplit) -> Floor:
     except ValueError:  # no text of the draw has a word
         return _majority(data, train)
     chooser = data.validation
-    watched = counts.transform(texts(chooser)) if len(chooser) else None
+    watched = counts.transform(texts(chooser))
     best: tuple[float, float, Any] | None = None
-    for strength in STRENGTHS if watched is not None else STRENGTHS[:1]:
+    for strength in STRENGTHS:
         model = Ridge(alpha=1 / strength) if data.task.numeric else LogisticRegression(C=strength, max_iter=STEPS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a floor need not converge
             model.fit(rows, train.gold)
-        if watched is None:
-            best = strength, 0.0, model
-            break
-        metric, value = _own(data, chooser, model.predict(watched).tolist())
+        answers = answers_of(data.task, chooser.gold, model.predict(watched).tolist(), data.labels)
+        metric, value = next(iter(answers.scores().items()))
         if best is None or is_better(metric, value, best[1]):
             best = strength, value, model
     assert best is not None
     strength, _, chosen = best
     size = int(np.size(chosen.coef_) + np.size(chosen.intercept_))
     return Floor(lambda split: chosen.predict(counts.transform(texts(split))).tolist(), size, {"strength": strength})
-
-
-def _own(data: TaskData, split: TaskSplit, answers: Answers) -> tuple[str, float]:
-    """The task's own metric and its value."""
-    return next(iter(data.task.scores(split.gold, answers, data.labels).items()))

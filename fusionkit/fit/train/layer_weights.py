@@ -12,6 +12,7 @@ from torch import Tensor
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.fit.loader.minibatches import Layers, layers_of
 from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fit.model.precision import full_float32
 from fusionkit.fit.train.decisions import read_blocks
 from fusionkit.machine.devices import home_of
 from fusionkit.ragged import IntArray, flat_rows
@@ -29,7 +30,7 @@ def row_weights(model: FusedModel, split: TaskSplit, layers: Layers) -> NDArray[
         if found is None:
             found = np.zeros((int(split.read_offsets[-1]), weights.shape[1]), dtype=np.float32)
         at, _ = flat_rows(split.read_offsets, split.sequences(examples))
-        found[at] = weights.numpy()
+        found[at] = weights.cpu().numpy()
     return found
 
 
@@ -57,7 +58,11 @@ def _block_weights(
     models: Sequence[tuple[FusedModel, Layers]], split: TaskSplit, layers: Layers
 ) -> Iterator[tuple[IntArray, list[Tensor | None]]]:
     """For each block its examples, and each model's weights ``[rows, layers]`` at the rows that its head reads."""
-    for examples, batch in read_blocks(split, layers, home_of(models[0][0])):
+    weights_of = [getattr(model.fusion, "layer_weights", lambda states: None) for model, _ in models]
+    home = home_of(models[0][0])
+    for examples, batch in read_blocks(split, layers, home):
         states = batch.states if batch.read is None else batch.states[batch.read]
         chosen = {places: layers_of(states, places) for places in {places for _, places in models}}
-        yield examples, [model.fusion.layer_weights(chosen[places]) for model, places in models]
+        with full_float32(home):
+            found = [weights(chosen[places]) for weights, (_, places) in zip(weights_of, models, strict=True)]
+        yield examples, found

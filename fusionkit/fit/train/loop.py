@@ -18,15 +18,15 @@ import torch
 from torch import Tensor
 
 from fusionkit.dataset.batch import Batch
-from fusionkit.dataset.infer_task import check_sides
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.grouped import grouped
 from fusionkit.fit.loader.gpu import GpuLoader
 from fusionkit.fit.loader.minibatches import Layers
+from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.fit.model.joint import Model, model_of
 from fusionkit.fit.model.precision import full_float32, has_bfloat16
-from fusionkit.fit.model.warm_start import WarmStart, load_start_weights
+from fusionkit.fit.model.warm_start import load_start_weights
 from fusionkit.fit.train.decisions import block_rows, score
 from fusionkit.fit.train.evaluate import Evaluator, StackedRuns, decide_all
 from fusionkit.fit.train.halving import Halving
@@ -43,6 +43,7 @@ from fusionkit.plural import counted
 from fusionkit.specs import FLOAT32, RunSpec
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.tasks import parts_of
+from fusionkit.tasks.head_check import check_sides
 
 Ended = tuple[RunSpec, RunResult | DivergenceError | StoppedRun]
 OnEpoch = Callable[[RunSpec], None]
@@ -83,7 +84,7 @@ def train_unit(
     layers_of: Callable[[RunSpec], Layers],
     hidden: int,
     on_epoch: OnEpoch,
-    starts: Mapping[str, WarmStart] | None = None,
+    starts: Mapping[str, TrainedRun] | None = None,
     tell: Callable[[str], None] | None = None,
     sharers: int = 1,
     device: torch.device = CPU,
@@ -121,7 +122,7 @@ class _Unit:
         data: TaskData,
         layers_of: Callable[[RunSpec], Layers],
         hidden: int,
-        starts: Mapping[str, WarmStart],
+        starts: Mapping[str, TrainedRun],
         tell: Callable[[str], None],
         sharers: int,
         device: torch.device,
@@ -147,7 +148,7 @@ class _Unit:
         self.groups = self._grouped(runs, starts)
         self._beside = Streams(device)
 
-    def _grouped(self, runs: Sequence[RunState], starts: Mapping[str, WarmStart]) -> list[_Group]:
+    def _grouped(self, runs: Sequence[RunState], starts: Mapping[str, TrainedRun]) -> list[_Group]:
         """Group runs of one shape into stacks; data seeds share a stack where their minibatches have one shape."""
         draws = self._draws.values()
         dense = all(draw.is_dense for draw in draws) and len({len(draw) for draw in draws}) == 1
@@ -186,7 +187,7 @@ class _Unit:
             self._tell(f"stacks of at most {counted(width, 'run')}: memory")
         return width
 
-    def _model(self, run: RunState, starts: Mapping[str, WarmStart]) -> Model:
+    def _model(self, run: RunState, starts: Mapping[str, TrainedRun]) -> Model:
         start = None if run.spec.init_from is None else starts[run.spec.init_from]
         return fresh_model(run, self._data, self._hidden, start, self._lm_head).to(self._device)
 
@@ -316,7 +317,7 @@ class _Unit:
 
 
 def fresh_model(
-    run: RunState, data: TaskData, hidden: int, start: WarmStart | None = None, lm_head: LmHead | None = None
+    run: RunState, data: TaskData, hidden: int, start: TrainedRun | None = None, lm_head: LmHead | None = None
 ) -> Model:
     """A run's model with the weights that it starts from, ready to be trained on its draw."""
     spec, labels = run.spec, {name: part.labels for name, part in data.parts.items()}

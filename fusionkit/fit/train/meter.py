@@ -53,8 +53,13 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.flops += args[0].numel()
             elif torch.Tag.pointwise in func.tags or operation in ROWWISE:
                 self.flops += made[0].numel()
-        for tensor in made:
-            self._hold(tensor.untyped_storage())
+        fresh = [storage for leaf in made if (storage := leaf.untyped_storage())._cdata not in self._held]
+        if fresh and operation is not aten.lift_fresh:  # its argument is new too: numbers, or NumPy's memory
+            given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+            before = {leaf.untyped_storage()._cdata for leaf in given}
+            fresh = [storage for storage in fresh if storage._cdata not in before]  # no views, no results in place
+        for storage in fresh:
+            self._hold(storage)
         return found
 
     def _hold(self, storage: torch.UntypedStorage) -> None:

@@ -205,12 +205,14 @@ def results_of(
     for run in runs:
         run.model.load_state_dict(run.chosen.weights)
         _settle_thresholds(run, data, watched)
+    scored = watched is not data.validation or bool(data.scored_tests)
+    stacks = _stacks(groups) if scored and Evaluator.can(data) else []
     if watched is data.validation:
         validation = [_validation_scores(run, evaluator) for run in runs]
     else:
-        found = _scored(groups, data, data.validation, watch, keep=False)
+        found = _scored(groups, stacks, data, data.validation, watch)
         validation, held = [each.scores for each in found], (data.validation, None)
-    tests = {name: _scored(groups, data, split, watch) for name, split in data.scored_tests.items()}
+    tests = {name: _scored(groups, stacks, data, split, watch) for name, split in data.scored_tests.items()}
     test = next(iter(tests.values()), None)  # of several, the first is `data.test`
     if len(data.validation):
         weights = _layer_weights(groups, *held)
@@ -274,27 +276,30 @@ def _validation_scores(run: RunState, evaluator: Evaluator | None) -> dict[str, 
     return run.chosen.scores
 
 
-def _scored(groups: Groups, data: TaskData, split: TaskSplit, watch: Stopwatch, *, keep: bool = True) -> list[Judged]:
-    """The scores of each run on a split, and with ``keep`` what is kept of its answers."""
+def _stacks(groups: Groups) -> list[StackedRuns]:
+    """The stack of each group, with the positions of its layers among those that any of the runs reads."""
+    return [
+        StackedRuns(stack_of([run.spec for run in group], [run.model for run in group]), places, group)
+        for group, places in zip(groups, _among(groups)[1], strict=True)
+    ]
+
+
+def _scored(
+    groups: Groups, stacks: Sequence[StackedRuns], data: TaskData, split: TaskSplit, watch: Stopwatch
+) -> list[Judged]:
+    """The scores of each run on a split, and what is kept of its answers; without stacks each run is scored alone."""
     found = list[Judged]()
-    if not Evaluator.can(data):
+    if not stacks:
         for run in (run for group in groups for run in group):
             with watch.of([run]):
                 found.append(judged(run.model, data, split, run.layers))
         return found
-    layers, places = _among(groups)
-    stacks = [
-        StackedRuns(stack_of([run.spec for run in group], [run.model for run in group]), place, group)
-        for group, place in zip(groups, places, strict=True)
-    ]
-    device = stacks[0].stack.device
+    layers, device = _among(groups)[0], stacks[0].stack.device
     evaluator = Evaluator(data, split, device)
     every = decide_all(stacks, split, score_blocks(split, layers, device), watch)
     for group, decided in zip(groups, every, strict=True):
         thresholds = [threshold_of(run.first) for run in group]
-        kept: Sequence[RunAnswers | None] = evaluator.kept(decided, thresholds) if keep else [None] * len(group)
-        scores = evaluator.scores(decided, thresholds)
-        found += [Judged(*each) for each in zip(scores, kept, strict=True)]
+        found += [Judged(each.scores(), each) for each in evaluator.kept(decided, thresholds)]
     return found
 
 

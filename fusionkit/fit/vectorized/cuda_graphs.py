@@ -32,9 +32,6 @@ class CudaGraphs:
 
     Args:
         device: a GPU. generators: the generators that the work draws from.
-
-    Attributes:
-        recorded: the number of pieces of work that were recorded.
     """
 
     def __init__(self, device: torch.device, generators: Sequence[torch.Generator]) -> None:
@@ -43,7 +40,6 @@ class CudaGraphs:
         # The first graph of each stream. The stream's recordings share its memory pool, as they run one after another;
         # a pool is freed with its last graph.
         self._pools: dict[torch.cuda.Stream, torch.cuda.CUDAGraph] = {}
-        self.recorded = 0
 
     def do(self, place: SharedBuffer, what: str, work: Callable[[], Tensor]) -> Tensor:
         """Run a piece of work, which reads the same memory each time it is called with the same place.
@@ -95,5 +91,4 @@ class CudaGraphs:
                 graph.reset()
             raise torch.OutOfMemoryError("memory ran out while a step was recorded")
         self._pools.setdefault(stream, graph)
-        self.recorded += 1
         return graph, result

@@ -21,7 +21,8 @@ from fusionkit.specs import FLOAT32, RunSpec
 class LoopedRuns:
     """Models one after another over the same minibatch. Each has the random numbers that it would have alone.
 
-    The public methods are those of :class:`~fusionkit.fit.vectorized.stack.Stacked`.
+    ``step``, ``decide``, ``weights``, ``model`` and ``keep`` are those of
+    :class:`~fusionkit.fit.vectorized.stack.Stacked`.
     """
 
     def __init__(self, specs: Sequence[RunSpec], models: Sequence[Model]) -> None:
@@ -32,10 +33,7 @@ class LoopedRuns:
                 with_run_linear(model, stacked=False)
         self._learned = [[p for p in model.parameters() if p.requires_grad] for model in models]
         self.learns, self.device = bool(self._learned[0]), home_of(models[0])
-        self._adams = [
-            StackedAdam([p.unsqueeze(0) for p in learned], spec.optimizer == "adamw", pieces_of([spec]))
-            for spec, learned in zip(specs, self._learned, strict=True)
-        ]
+        self._adams: list[StackedAdam | None] = [None] * len(models)  # runs that are only scored need no moments
         self._random = [generator_of(spec.init_seed, self.device).get_state() for spec in specs]
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float | None]) -> Tensor:
@@ -47,12 +45,15 @@ class LoopedRuns:
             if rate is None:  # the run is done: its buffers, like a batch norm's, must not change either
                 losses.append(torch.zeros((), device=self.device))
                 continue
+            if (adam := self._adams[run]) is None:
+                leaves = [p.unsqueeze(0) for p in learned]
+                adam = self._adams[run] = StackedAdam(leaves, spec.optimizer == "adamw", pieces_of([spec]))
             if not model.training:  # the call visits all modules
                 model.train()
             with self._dropout_of(run), products_in(spec.compute_dtype, self.device, stacked=False):
                 loss = model.loss(of_seed[spec.data_seed])
             gradients = torch.autograd.grad(loss, learned, allow_unused=True)
-            self._adams[run].step(
+            adam.step(
                 [None if g is None else g.unsqueeze(0) for g in gradients],
                 [rate],
                 limits_of([spec.clip_norm], self.device),

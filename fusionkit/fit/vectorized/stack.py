@@ -100,7 +100,7 @@ class Stacked:
         waits = specs[0].class_weights != "none" and specs[0].label_smoothing > 0
         self._takes_longest = takes_longest(specs[0].fusion)
         self._records = by_softmax and (self._takes_longest or not self.whole_examples) and not waits
-        self._adam = StackedAdam(self._trainable(), specs[0].optimizer == "adamw", pieces_of(specs))
+        self._adam: StackedAdam | None = None  # made in the first step: runs that are only scored need no moments
         self._reset()
 
     def _reset(self) -> None:
@@ -125,12 +125,15 @@ class Stacked:
         """
         given = [rate or 0.0 for rate in rates]
         self._folded = None  # the weights change
+        if self._adam is None:
+            self._adam = StackedAdam(self._trainable(), self.specs[0].optimizer == "adamw", pieces_of(self.specs))
+        adam = self._adam
         if self._graphs is None:
-            return self._train_step(batches, given)
+            return self._train_step(adam, batches, given)
         # From pinned memory: any other copy would wait for all work that the GPU was given before.
         pinned = torch.tensor(given, pin_memory=self.device.type == "cuda")
         on_device = self._rates.copy_(pinned, non_blocking=True)
-        return self.recorded("loss", batches, lambda: self._train_step(batches, on_device))
+        return self.recorded("loss", batches, lambda: self._train_step(adam, batches, on_device))
 
     def recorded(self, name: str, batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
         """Do work on these minibatches. A GPU records and replays it where the host need not wait for a number, and
@@ -143,7 +146,7 @@ class Stacked:
             return work()
         return self._graphs.do(first.place, name, work)
 
-    def _train_step(self, batches: Sequence[Batch], rates: Sequence[float] | Tensor) -> Tensor:
+    def _train_step(self, adam: StackedAdam, batches: Sequence[Batch], rates: Sequence[float] | Tensor) -> Tensor:
         learned = [self._leaves[name] for name in self._learned]
         with products_in(self.specs[0].compute_dtype, self.device, stacked=True):
             first, weights = batches[0], self._weights()
@@ -151,7 +154,7 @@ class Stacked:
                 weights = self._folding.folded(weights)
             losses = self._call(weights, batches, "loss")
         gradients = torch.autograd.grad(losses.sum(), learned, allow_unused=True)
-        self._adam.step(gradients, rates, self._limits)
+        adam.step(gradients, rates, self._limits)
         return losses.detach()
 
     @torch.inference_mode()
@@ -199,7 +202,8 @@ class Stacked:
         self.specs = [self.specs[run] for run in runs]
         self._generators[:] = [self._generators[run] for run in runs]  # in place: the dropouts hold this list
         self._leaves = {name: leaf.detach()[at] for name, leaf in self._leaves.items()}
-        self._adam.keep(self._trainable(), at, pieces_of(self.specs))
+        if self._adam is not None:
+            self._adam.keep(self._trainable(), at, pieces_of(self.specs))
         self._reset()
 
     @property

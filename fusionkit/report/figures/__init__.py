@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.report.figures import ablation, break_even, confusions, curves, from_text, layers_needed, scores, weights
-from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 
 SPREAD = "mean and 95 % t interval over the seeds, cut at 0 and 100 %"
@@ -32,7 +31,7 @@ class Figure:
     title: str
     caption: str
     needs: str
-    data: Callable[[ReportData, AllPredictions], pd.DataFrame | None]
+    data: Callable[[ReportData], pd.DataFrame | None]
     chart: Callable[[ReportData, pd.DataFrame], Any]
     about: Callable[[pd.DataFrame], str] = lambda data: ""
     thinned_by: tuple[str, ...] = ()

@@ -9,7 +9,6 @@ import pandas as pd
 
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import panels, shade, tooltip
-from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.runs.ablations import read_ablation
 from fusionkit.runs.shown_split import VALIDATION
@@ -17,7 +16,7 @@ from fusionkit.runs.shown_split import VALIDATION
 MOST = 12  # maps
 
 
-def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+def data(study: ReportData) -> pd.DataFrame | None:
     """One row per run, task and span, for the first runs that `fusionkit ablate` has scored."""
     rows: list[dict[str, Any]] = []
     for digest, folder in study.frame.drop_duplicates("digest")[["digest", "folder"]].itertuples(index=False):

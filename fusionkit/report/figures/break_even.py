@@ -19,7 +19,6 @@ from fusionkit.errors import FusionkitError
 from fusionkit.io.files import read_json
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import panels, tooltip, whole_numbers
-from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.specs import FROZEN
 from fusionkit.store import Store
@@ -27,14 +26,15 @@ from fusionkit.store import Store
 ONCE, AGAIN = "encoded once", "encoded in every epoch"
 
 
-def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+def data(study: ReportData) -> pd.DataFrame | None:
     """One row per store, way and number of heads. Heads are in the order that the runs ended; stores need two runs or
     more and known seconds.
     """
     rows: list[dict[str, Any]] = []
     runs = study.frame[study.frame["status"] == "finished"].drop_duplicates("digest")
     # Methods that train through the encoder run it in every epoch, with or without a store.
-    runs = runs[[study.records[digest]["spec"].get("method", FROZEN) == FROZEN for digest in runs["digest"]]]
+    frozen = [digest for digest, record in study.records.items() if record["spec"]["method"] == FROZEN]
+    runs = runs[runs["digest"].isin(frozen)]
     runs = runs[runs[["mix", "task_stores"]].isna().all(axis=1)]
     for digest, group in runs.groupby("store", sort=False):
         name = str(group["data"].iloc[0])

@@ -7,19 +7,20 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.evaluation.counts import CLASS, NUMBER, REST, TAGS, confusions, most_frequent
+from fusionkit.evaluation.counts import REST, confusions, most_frequent
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import panels, shade, tooltip
-from fusionkit.report.predictions import AllPredictions, RunPredictions, best_of_each
+from fusionkit.report.predictions import RunPredictions, all_predictions, best_of_each
 from fusionkit.report.report_data import ReportData
+from fusionkit.statistics.kept_answers import CLASS, NUMBER, TAGS
 
 MOST_CLASSES = 18
 
 
-def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+def data(study: ReportData) -> pd.DataFrame | None:
     """One row per task and pair of classes: how many examples or words, and which share of the gold class."""
     rows = []
-    for run in best_of_each(run for run in predictions.all if run.kind != NUMBER):
+    for run in best_of_each(run for run in all_predictions(study).runs if run.kind != NUMBER):
         task = f"{run.task} · {run.column}" if f"· {run.column}" not in run.task else run.task
         rows += [{"task": f"{task} · {run.method}", **row} for row in counted(run)]
     return pd.DataFrame(rows) if rows else None

@@ -27,19 +27,17 @@ from fusionkit.report.figures.encodings import (
     tooltip,
     whole_numbers,
 )
-from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.errors_of_means import half_over_seeds
-from fusionkit.runs.folder import timed_curve
+from fusionkit.runs.record import MEAN, timed_curve
 from fusionkit.runs.summary import SEEDS
-from fusionkit.runs.task_rows import MEAN
 
 X_TITLES = {"epoch": "epoch", "seconds": "seconds of one head trained alone", "step": "steps of the optimizer"}
 LOG = ("seconds", "step")
 MOST_BANDS = 5  # more of them hide each other
 
 
-def data(x: str, y: str, study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+def data(x: str, y: str, study: ReportData) -> pd.DataFrame | None:
     """One row per task, method and epoch: the mean score or loss over the seeds, with its interval.
 
     Rows are of the task's largest draw; scores by epoch also of its smallest, in a panel of its own.

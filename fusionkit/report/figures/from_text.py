@@ -28,14 +28,13 @@ from fusionkit.report.figures.encodings import (
     tooltip,
 )
 from fusionkit.report.figures.scores import score_of
-from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.specs import FROZEN
 
 HEADS = (1, 10, 100)
 
 
-def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+def data(study: ReportData) -> pd.DataFrame | None:
     """One row per task, method and number of heads. Only tasks whose runs read one store that says how long its
     encoding took. ``paid_from`` and ``paid_at_most`` are the numbers of heads from which on the store has paid for
     itself against a method that starts from the text, with the quickest and with the slowest head over it; empty where
@@ -114,7 +113,7 @@ def chart(study: ReportData, data: pd.DataFrame) -> Any:
 def _reads_store(record: dict[str, Any]) -> bool:
     """Whether a run reads stored states: a head over frozen ones, and upper layers trained over a stored layer."""
     spec = record["spec"]
-    return spec.get("method", FROZEN) == FROZEN or spec.get("from_layer") is not None
+    return spec["method"] == FROZEN or spec.get("from_layer") is not None
 
 
 def _span(least: float, most: float) -> str:

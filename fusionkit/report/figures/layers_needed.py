@@ -16,7 +16,6 @@ from fusionkit.report.altair import altair
 from fusionkit.report.display_names import family
 from fusionkit.report.figures.encodings import panels, whole_numbers
 from fusionkit.report.figures.scores import PROBE, lines, score_of
-from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.specs import FROZEN
 
@@ -24,7 +23,7 @@ ALONE, OVER, ABOVE = f"{PROBE} k alone", "over 0 … k", "layers above k trained
 TOP = "top:"
 
 
-def data(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+def data(study: ReportData) -> pd.DataFrame | None:
     """One row per task, way and k, for tasks with two k or more of the second or third way."""
     rows = []
     for task, runs in study.whole.groupby("task_name", sort=False):
@@ -52,7 +51,7 @@ def chart(study: ReportData, data: pd.DataFrame) -> Any:
 def _place(record: dict[str, Any], depth: int) -> tuple[str, int]:
     """The way of a run and its k; no way for a run of another kind."""
     spec, layers = record["spec"], record["layers"]
-    fusion, method = spec["fusion"], spec.get("method", FROZEN)
+    fusion, method = spec["fusion"], spec["method"]
     if method.startswith(TOP):
         return f"{fusion} · {ABOVE}", depth - int(method.removeprefix(TOP))
     if method != FROZEN:

@@ -29,7 +29,6 @@ from fusionkit.report.figures.encodings import (
     tooltip,
     whole_numbers,
 )
-from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison.pareto import PARETO, with_pareto
 from fusionkit.runs.comparison.rivals import Rivals
@@ -46,7 +45,7 @@ COSTS = {
 PROBE = "layer"  # the method name under which the line of single layers is drawn
 
 
-def by_shots(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+def by_shots(study: ReportData) -> pd.DataFrame | None:
     """One row per task, split, size of draw and method, for tasks with two sizes or more."""
     runs = study.chosen
     sizes = runs.groupby("task_name")["shots_name"].transform("nunique")
@@ -58,7 +57,7 @@ def by_shots(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | N
     return pd.DataFrame(rows) if rows else None
 
 
-def by_epochs(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+def by_epochs(study: ReportData) -> pd.DataFrame | None:
     """One row per task, split, size of draw, method and number of epochs, where a task and size of draw has two numbers
     or more.
     """
@@ -73,7 +72,7 @@ def by_epochs(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | 
     return pd.DataFrame(rows) if rows else None
 
 
-def by_cost(cost: str, study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+def by_cost(cost: str, study: ReportData) -> pd.DataFrame | None:
     """One row per task and method of the largest draw whose runs tell this cost: its score, the means of all costs, and
     whether it is worth this one.
     """
@@ -95,17 +94,15 @@ def by_cost(cost: str, study: ReportData, predictions: AllPredictions) -> pd.Dat
 def _worth_it(study: ReportData, column: str) -> set[tuple[str, str]]:
     """The tasks and methods better than all cheaper ones (:mod:`fusionkit.runs.comparison.pareto`)."""
     by = ["task_name", "method"]
-    if study.whole.empty:
-        return set()
     table = summarise(study.whole, by, answers=study.answers)
     rivals = Rivals(table, study.whole, by, answers=study.answers, same=by[:1])
-    with suppress(UsageError):  # runs of early releases have parameters alone
+    with suppress(UsageError):  # no run tells this cost
         marked = with_pareto(table, rivals, column)
         return set(marked.loc[marked[PARETO].fillna(False), by].astype(str).itertuples(index=False, name=None))
     return set()
 
 
-def by_layer(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+def by_layer(study: ReportData) -> pd.DataFrame | None:
     """One row per task and probed layer, and one per task and fusion over several layers, with ``layer`` empty."""
     runs = study.whole
     single = runs["fusion"].map(family) == PROBE

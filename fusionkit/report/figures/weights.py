@@ -12,9 +12,9 @@ import pandas as pd
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import of_own_stores
 from fusionkit.report.figures.encodings import GAP, WIDTH, colours_of, dashes_of, methods_of, panels, shade, tooltip
-from fusionkit.report.predictions import AllPredictions, RunPredictions, best_of_each
+from fusionkit.report.predictions import RunPredictions, all_predictions, best_of_each
 from fusionkit.report.report_data import ReportData
-from fusionkit.runs.folder import layer_weights_of
+from fusionkit.runs.record import layer_weights_of
 
 # Languages of the data sets that the papers use, and some more; a data set's language is read from its name.
 LANGUAGES = {
@@ -55,12 +55,12 @@ def language_of(name: str) -> str | None:
     return next((LANGUAGES[part.lower()] for part in reversed(parts) if part.lower() in LANGUAGES), None)
 
 
-def by_task(study: ReportData, predictions: AllPredictions) -> pd.DataFrame:
+def by_task(study: ReportData) -> pd.DataFrame:
     """Mean weights over the seeds: one row per method, task and layer."""
     return _mean(by_run(study), "task")
 
 
-def by_language(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+def by_language(study: ReportData) -> pd.DataFrame | None:
     """Mean weights by language; None unless the names of the data sets give two languages or more."""
     found = by_run(study).dropna(subset="language")
     if found["language"].nunique() < 2:
@@ -74,17 +74,17 @@ def by_language(study: ReportData, predictions: AllPredictions) -> pd.DataFrame 
     return _mean(found, "language")
 
 
-def by_seed(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+def by_seed(study: ReportData) -> pd.DataFrame | None:
     """Each run's own weights; None unless some task and method has several runs."""
     found = by_run(study)
     several = found.duplicated(["task", "method", "layer"]).any()
     return found.drop(columns=["language"]) if several else None
 
 
-def by_label(study: ReportData, predictions: AllPredictions) -> pd.DataFrame | None:
+def by_label(study: ReportData) -> pd.DataFrame | None:
     """Mean weights over the rows of each gold label, of each task's best run whose fusion weighs rows differently."""
     rows = []
-    for run in best_of_each(filter(_labels_differ, predictions.all)):
+    for run in best_of_each(filter(_labels_differ, all_predictions(study).runs)):
         told = label_weights(run)
         for name in sorted(told, key=lambda name: -told[name][0])[:MOST_LABELS]:
             count, weights = told[name]

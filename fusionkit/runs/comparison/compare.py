@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.names import BLOCKS
+from fusionkit.options.comparison import baseline_parts
 from fusionkit.plural import counted
 from fusionkit.runs.comparison.errors_of_differences import error_of_difference, p_over_examples
 from fusionkit.runs.comparison.pairing import DATA, DATA_SEED, Pairs, pair_runs, sides_of
@@ -108,12 +108,13 @@ def compare(
     tested = [place for place in found if place not in floors and len(found[place].differences) >= least]
     several = len(tested) if simultaneous else 1
     level = 1 - (1 - LEVEL) / max(several, 1)  # Bonferroni's, if several intervals are to hold together
-    how = How(interval, test or PERMUTATION, over, level, None if block == DATA else answers)
+    judged = {"interval": interval, "test": test or PERMUTATION, "over": over}
+    answers = None if block == DATA else answers
     rows = list[dict[str, object]]()
     for place, label in enumerate(labels):
         row = {"baseline": _written(fixed), "is_baseline": label == against[place], "unpaired": 0}
         if place in found:
-            row |= _compared(found[place], how, tested=place not in floors)
+            row |= _compared(found[place], **judged, level=level, answers=answers, tested=place not in floors)
         elif label != against[place]:  # without a baseline no run has a partner
             row["unpaired"] = int((groups[place]["status"] == "finished").sum())
         rows.append(row)
@@ -123,8 +124,8 @@ def compare(
     # Int64 has missing values: with int64, counts that some rows lack would become floats.
     extra = extra.astype(dict.fromkeys(("wins", "ties", "losses", "pairs", "blocks", "unpaired"), "Int64"))
     whole = pd.concat([table, extra], axis=1)
-    told = {"interval": interval, "test": how.test, "correction": correction, "block": block, "over": over}
-    whole.attrs |= table.attrs | {HOW: {**told, "simultaneous": simultaneous}}
+    told = {**judged, "correction": correction, "block": block, "simultaneous": simultaneous}
+    whole.attrs |= table.attrs | {HOW: told}
     return whole
 
 
@@ -141,30 +142,22 @@ def _against(
     return plain if wanted not in places and plain in places else wanted
 
 
-@dataclass(frozen=True)
-class How:
-    """How differences are judged; fields as for :func:`compare`. Attributes: level: of intervals."""
-
-    interval: str
-    test: str
-    over: str
-    level: float
-    answers: ExampleScores | None
-
-
-def _compared(pairs: Pairs, how: How, *, tested: bool) -> dict[str, object]:
+def _compared(
+    pairs: Pairs, *, interval: str, test: str, over: str, level: float, answers: ExampleScores | None, tested: bool
+) -> dict[str, object]:
+    """A group's differences; arguments as for :func:`compare`. Without ``tested`` there is no p-value."""
     differences, (won, tied, lost) = pairs.differences, pairs.outcomes
-    n, errors = len(differences), error_of_difference(pairs, how.answers)
+    n, errors = len(differences), error_of_difference(pairs, answers)
     mean = float(np.mean(differences)) if n else np.nan
-    over = how.over if errors.test_examples else SEEDS_ALONE
-    half = errors.half(over, how.level)
-    low, high = (mean - half, mean + half) if how.interval == "t" else INTERVALS[how.interval](differences)
-    p, test = np.nan, TESTS[how.test]
-    if tested and over == EXAMPLES and n and how.answers is not None:
-        p = p_over_examples(pairs, errors, how.answers)
+    over = over if errors.test_examples else SEEDS_ALONE
+    half = errors.half(over, level)
+    low, high = (mean - half, mean + half) if interval == "t" else INTERVALS[interval](differences)
+    p, by_seeds = np.nan, TESTS[test]
+    if tested and over == EXAMPLES and n and answers is not None:
+        p = p_over_examples(pairs, errors, answers)
     elif tested and n > 1:
-        by_student = over == BOTH or how.test == STUDENT  # accounts for crossed draws and init seeds
-        p = errors.p_value(mean, over) if by_student else test.p_value(differences)
+        by_student = over == BOTH or test == STUDENT  # accounts for crossed draws and init seeds
+        p = errors.p_value(mean, over) if by_student else by_seeds.p_value(differences)
     return {
         "difference": mean,
         "difference_low": low,
@@ -172,7 +165,7 @@ def _compared(pairs: Pairs, how: How, *, tested: bool) -> dict[str, object]:
         "difference_se_seeds": errors.of_seeds,
         "difference_se_examples": errors.of_examples,
         "p": p,
-        "smallest_p": test.smallest(n) if tested and n > 1 and over == SEEDS_ALONE else np.nan,
+        "smallest_p": by_seeds.smallest(n) if tested and n > 1 and over == SEEDS_ALONE else np.nan,
         "wins": won,
         "ties": tied,
         "losses": lost,
@@ -282,7 +275,7 @@ def _read_baseline(text: str, table: pd.DataFrame, keys: list[str], bare: str, c
     holders = [name for name in keys if text in labels[name]]
     if text in labels[bare] or len(holders) == 1:
         return {bare if text in labels[bare] else holders[0]: text}
-    parts = re.split(rf",(?=(?:{'|'.join(map(re.escape, columns))})=)", text)
+    parts = baseline_parts(text, columns)
     if not re.match("[a-z_]+=", text):
         parts = [f"{bare}={text}"]
     fixed: dict[str, str] = {}

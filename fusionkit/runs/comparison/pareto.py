@@ -33,7 +33,7 @@ def with_pareto(table: pd.DataFrame, rivals: Rivals, cost: str) -> pd.DataFrame:
             f"no run tells its {cost}",
             expected=f"one of {', '.join(COSTS)} that these runs have",
             received=cost,
-            remedy="choose another cost; runs of early releases have only parameters",
+            remedy="choose another cost",
         )
     found: list[bool | None] = [None] * len(table)
     for places in rivals.contests:

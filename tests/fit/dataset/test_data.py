@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from transformers import AutoTokenizer
 
 from fusionkit.bundled import minilm_folder
-from fusionkit.dataset.infer_task import choose_pool, choose_task
+from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.split import TaskSplit
+from fusionkit.fit.sweep.fusion_choices import choose_pool
 from fusionkit.specs import POOLS, ROWS
 from fusionkit.store import Store
 

@@ -19,6 +19,7 @@ from fusionkit.dataset.draws import draw_of, watched_split
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.targets import Columns, match_splits
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
@@ -32,6 +33,7 @@ from fusionkit.fit.train.loop import train_run, train_unit
 from fusionkit.fit.train.result import RunResult
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
+from fusionkit.tasks import TASKS
 
 Toy = Callable[..., TaskData]
 
@@ -69,6 +71,27 @@ def test_of_other_tags_a_class_is_a_tag(toy: Toy) -> None:
     assert {name: found.tolist() for name, found in train.holders.items()} == {
         tag: [i for i, tags in enumerate(train.gold) if tag in tags] for tag in ("ADJ", "NOUN")
     }
+
+
+class Label(str):
+    """A label that counts how often labels are hashed: each look-up in a set or a dictionary hashes one."""
+
+    hashed = 0
+
+    def __hash__(self) -> int:
+        Label.hashed += 1
+        return super().__hash__()
+
+
+def test_the_work_for_many_classes_grows_with_the_examples_alone(store: Store) -> None:
+    names = [Label(k) for k in range(500)]
+    count = len(store["train"].examples)
+    columns: Columns = {"train": ([[name] for name in names[:count]], np.ones(count, dtype=bool))}
+    split = match_splits(store, columns, TASKS["multi-label"], "mean", list(names), [])["train"]
+    assert Label.hashed < 5 * len(names)
+    Label.hashed = 0
+    assert list(replace(split, gold=[[name] for name in names]).holders) == sorted(names)
+    assert Label.hashed < 10 * len(names)
 
 
 @pytest.mark.parametrize("words", [False, True])
@@ -263,6 +286,12 @@ def test_ids_may_be_written_as_numbers(tmp_path: Path) -> None:
     path = tmp_path / "ids.json"
     path.write_text('[3, "5"]')
     assert open_draws(path) == [FixedDraws(("3", "5"))]
+
+
+def test_a_digest_of_many_ids_is_computed_once() -> None:
+    """Each run of a sweep asks for it."""
+    draw = FixedDraws(("b", "a"))
+    assert draw.digest is draw.digest
 
 
 def drawn(ids: str, **fields: Any) -> FixedDraws:

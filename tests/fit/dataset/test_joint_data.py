@@ -149,8 +149,8 @@ def test_rows_that_are_one_an_example_are_refused(rows: str, corpus_store: Corpu
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"head": "crf"}, "unknown head for joint 'crf'"),
-    ({"head": "tagger+classifier"}, "unknown head for joint 'tagger+classifier'"),
-    ({"head": "classifier+crff"}, "unknown head for joint 'classifier+crff'"),
+    ({"head": "tagger+classifier"}, "unknown head for intent 'tagger'"),
+    ({"head": "classifier+crff"}, "unknown head for slots 'crff'"),
     ({"head": "classifier+crf", "label_smoothing": 0.1}, "head 'classifier+crf' cannot use --label-smoothing"),
     ({"pool": "cls"}, "rows of words have no first and no last token"),
     ({"joint_fusion": "both"}, "unknown joint_fusion 'both'"),

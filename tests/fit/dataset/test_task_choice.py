@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from fusionkit.dataset.infer_task import choose_pool, choose_task
+from fusionkit.dataset.infer_task import choose_task
 from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.fit.sweep.fusion_choices import choose_pool
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS
 

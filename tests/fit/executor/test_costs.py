@@ -16,7 +16,7 @@ from fusionkit.fit.executor import alone
 from fusionkit.fit.executor.alone import CostAlone, CostsAlone
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.machine.memory import PeakMemory
-from fusionkit.runs.folder import digest_of_record
+from fusionkit.runs.record import digest_of_record
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 

@@ -123,7 +123,7 @@ def test_every_option_can_stand_in_a_file(store: Store, written: Write, tmp_path
     assert (spec.freeze, spec.optimizer, spec.validate_on, spec.order) == ("fusion", "adam", 2, "window")
     assert (spec.validate_every, spec.compute_dtype) == (3, "bfloat16")
     assert spec.init_from == before[0].digest
-    assert [start.run.spec.digest for start in sweep.starts] == [before[0].digest]
+    assert [start.spec.digest for start in sweep.starts] == [before[0].digest]
     others = "label: tags\nfusion: last\ndata-seeds: 1\ninit-seeds: 2\ndraw-from: runs\n"
     given = expand_blocks(store, read_sweep(written(others)).blocks)
     assert [(s.draw, s.draw_ids, s.shots) for s in given.specs] == [("ids", given.draws[0].digest, 1)] * 2
@@ -183,9 +183,9 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("fusion: last: linear", " is no sweep that can be read", "line 1"),
     ("fusion-layers: -4:", " is no sweep that can be read", "quote values"),
     ("fusion: [last", " is no sweep that can be read", "line 1"),
-    ("- fusion: last", " holds no options", "a list of 1"),
-    ("", " holds no options", "nothing"),
-    ("last", " holds no options", "'last'"),
+    ("- fusion: last", " holds no sweep", "a list of 1"),
+    ("", " holds no sweep", "nothing"),
+    ("last", " holds no sweep", "'last'"),
     ("fusion: &a [*a]", ", line 1: blocks lie too deep", "at most 8"),
     (
         "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
@@ -247,6 +247,7 @@ def test_what_is_laid_over_goes_first_and_takes_the_place_of_its_rivals() -> Non
     assert overlaid({"data_seeds": 2, "init_seeds": 3}, {"seeds": 4}) == {"seeds": 4}
     assert overlaid({"data_seeds": 2}, {"init_seeds": 3}) == {"data_seeds": 2, "init_seeds": 3}
     assert overlaid(below, {"draw_from": "runs"}) == {"seeds": 5, "lrs": (1.0,), "draw_from": "runs"}
+    assert overlaid({"max_steps": (9,)}, {"epochs": (2,)}) == {"epochs": (2,)}  # max_steps would win in a run
 
 
 def test_a_file_of_shared_options_alone_is_one_block(written: Write) -> None:

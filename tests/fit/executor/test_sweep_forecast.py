@@ -189,6 +189,8 @@ def test_cores_and_memory_are_the_containers_where_those_are_less(
     (tmp_path / "memory.max").write_text("3000\n")
     (tmp_path / "memory.current").write_text("1000\n")
     assert resources.spare_memory() == 2000
+    (tmp_path / "memory.stat").write_text("file 900\nactive_file 300\ninactive_file 400\n")
+    assert resources.spare_memory() == 2700  # pages of files are freed where memory is short
     (tmp_path / "memory.max").write_text("max\n")
     assert (resources.spare_memory() is None) == (free is None)
 
@@ -240,3 +242,25 @@ def test_a_unit_has_no_more_runs_than_there_is_memory_for_at_its_start(
         assert sum(len(unit) for unit in planned.units) == 40
     monkeypatch.setattr(planning, "spare_memory", lambda: 20 * one)
     assert plan(prepared, 2, elsewhere=True).widest == 10  # of each machine its own memory
+
+
+def test_a_run_through_the_encoder_does_not_narrow_the_units_of_heads(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = expand(store, task="tagging", fusions=("last",), seeds=4)
+    prepared = prepare(store, heads, RunsFolder(tmp_path / "runs"))
+    prepared.missing.append(dataclasses.replace(heads[0], method="full"))
+    cost, spare = CostModel(prepared.context), 100_000_000
+    assert cost.weights(plan_units(prepared.missing)) > spare > 2 * cost.weights(plan_units(heads))
+    monkeypatch.setattr(planning, "spare_memory", lambda: spare)
+    planned = plan(prepared, 1)
+    assert (sorted(map(len, planned.units)), planned.notes) == ([1, 4], [])
+
+
+def test_this_process_does_all_only_where_no_cluster_was_asked_to(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = prepare(store, expand(store, task="tagging", fusions=("last",), seeds=4), RunsFolder(tmp_path / "runs"))
+    monkeypatch.setattr(planning, "opening_of", lambda context: None)
+    assert plan(prepared, 2).notes == ["no other process can open these stores: this one does all"]
+    assert plan(prepared, 2, elsewhere=True).notes == []

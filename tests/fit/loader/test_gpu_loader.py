@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fusionkit.dataset.batch import FILLING, SharedBuffer
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.fit.loader.gpu import GpuLoader, GpuLoaders, filled
+from fusionkit.fit.loader.gpu import GpuLoader, GpuLoaders, padded_rows
 from fusionkit.fit.loader.minibatches import GatherLoader, SeparateLoaders, layers_of_batch, load_all_into_memory
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.model.fused import build_model
@@ -29,8 +29,8 @@ Toy = Callable[..., TaskData]
 LAYERS = (0, 2)
 
 
-def test_rows_are_filled_up_by_less_than_half_again() -> None:
-    sizes = [filled(rows) for rows in range(1, 5000)]
+def test_rows_are_padded_by_less_than_half_again() -> None:
+    sizes = [padded_rows(rows) for rows in range(1, 5000)]
     assert sorted(set(sizes))[:7] == [16, 24, 32, 48, 64, 96, 128]
     assert all(rows <= size for rows, size in enumerate(sizes, start=1))
     assert all(size < 1.5 * rows for rows, size in enumerate(sizes, start=1) if rows > 16)

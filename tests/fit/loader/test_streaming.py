@@ -21,6 +21,7 @@ from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.concatenation import join_splits
 from fusionkit.dataset.draws import WINDOW_CHUNKS
 from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.pooled import pooled
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
@@ -129,6 +130,13 @@ def test_a_chunk_comes_in_one_window_and_at_most_its_first_rows_in_another(toy: 
         assert len(chunks) <= WINDOW_CHUNKS
         assert (others % HEIGHT < 5).all()  # tails of at most four rows
         assert len(read) == len(rows) * len(ALL) * HIDDEN
+
+
+def test_a_window_of_means_has_the_memory_of_all_their_rows(toy: Toy) -> None:
+    split = toy(words=True, height=HEIGHT).train
+    rows = replace(split, targets=split.targets[:60], kept=None, word_offsets=None)
+    memory = [StreamingLoader(each, ALL, Sampler(each, "window", 0), 8).memory for each in (rows, pooled(rows))]
+    assert memory[0] == memory[1] > 0
 
 
 def scattered(data: TaskData) -> TaskSplit:

@@ -13,11 +13,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fusionkit.dataset.infer_task import choose_fusion
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.sweep.fusion_choices import choose_fusion
 from fusionkit.fusions import FUSIONS, fusion_class, named
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 from safetensors.torch import load_file
 
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.io.files import read_json
 from fusionkit.store import Store
 
@@ -86,15 +84,3 @@ def test_scores_losses_and_weights_are_those_of_before(
     assert (record["metric"], record["best_epoch"], record["validation_score"]) == ("mean", 3, 0.75)
     assert [point["loss"] for point in record["curve"]] == pytest.approx(losses, rel=1e-3)
     assert {name: float(value.abs().sum()) for name, value in weights.items()} == pytest.approx(told, rel=1e-3)
-
-
-def test_a_record_of_an_earlier_release_opens(corpus_store: Callable[[str], Store], tmp_path: Path, watch: Any) -> None:
-    """It has its second column below ``slots``."""
-    store = corpus_store("tokens")
-    spec = runs_of(store)[0]
-    fit(store, [spec], RunsFolder(tmp_path), watch)
-    place = tmp_path / spec.digest / "run.json"
-    record = read_json(place)
-    others = record.pop("others", {"slots": record.get("slots")})
-    place.write_text(json.dumps({**record, "slots": others["slots"]}), encoding="utf-8")
-    assert [run.spec.label for run in open_run(place.parent).parts.values()] == ["label", "tags"]

@@ -17,8 +17,9 @@ from torch import Tensor
 from fusionkit.dataset.labels import load_task
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.fit.model.fused import build_model
-from fusionkit.fit.model.warm_start import WarmStart, load_start_weights, open_starts
+from fusionkit.fit.model.warm_start import load_start_weights, open_starts
 from fusionkit.fit.train.decisions import predict
 from fusionkit.fusions import FUSIONS, fusion_class, named
 from fusionkit.heads import HEADS
@@ -71,7 +72,7 @@ def test_a_frozen_part_stays_bit_for_bit_and_the_other_moves(
     again = choices(weight_decay=0.3, optimizer=optimizer, clip_norm=1.0, lrs=(0.05,))
     specs = expand(store, **again, starts=starts, freeze=freeze)
     record = fit(store, specs, RunsFolder(trained), watch, starts)[0]
-    before, after = weights_of(trained, starts_of(starts, specs[0]).run.spec), weights_of(trained, specs[0])
+    before, after = weights_of(trained, starts_of(starts, specs[0]).spec), weights_of(trained, specs[0])
     for name in before:
         assert torch.equal(before[name], after[name]) == name.startswith(freeze), name
     sizes = {part: sum(w.numel() for n, w in before.items() if n.startswith(part)) for part in ("fusion", "head")}
@@ -80,21 +81,21 @@ def test_a_frozen_part_stays_bit_for_bit_and_the_other_moves(
     assert record["init_data"] == store.name
 
 
-def starts_of(starts: list[WarmStart], spec: RunSpec) -> WarmStart:
-    return next(start for start in starts if start.run.spec.digest == spec.init_from)
+def starts_of(starts: list[TrainedRun], spec: RunSpec) -> TrainedRun:
+    return next(start for start in starts if start.spec.digest == spec.init_from)
 
 
 def test_a_run_with_nothing_to_train_is_scored_as_it_came(store: Store, trained: Path, watch: Any) -> None:
     starts = open_starts([trained])
     spec = expand(store, **choices(), starts=starts, freeze="both")[0]
     record = fit(store, [spec], RunsFolder(trained), watch, starts)[0]
-    origin = RunsFolder(trained).record(starts_of(starts, spec).run.spec)
+    origin = RunsFolder(trained).record(starts_of(starts, spec).spec)
     assert origin is not None
     assert record["scores"] == origin["scores"]
     assert (record["trained_parameters"], record["curve"], record["best_epoch"]) == (0, [], 0)
     assert watch.epochs == 4 * 2 + 2  # those that will not be trained count as done
     assert any("nothing is left to train" in line for line in watch.said)
-    before, after = weights_of(trained, starts_of(starts, spec).run.spec), weights_of(trained, spec)
+    before, after = weights_of(trained, starts_of(starts, spec).spec), weights_of(trained, spec)
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
@@ -103,9 +104,9 @@ def test_only_the_part_asked_for_is_taken(store: Store, trained: Path, part: str
     starts = open_starts([trained])
     spec = expand(store, **choices(), starts=starts, init_part=part)[0]
     start = starts_of(starts, spec)
-    fresh, model = (build_model(spec, 7, 384, len(start.run.labels)) for _ in range(2))
-    load_start_weights(model, spec, start, {"": start.run.labels})
-    theirs, random = start.run.model.state_dict(), fresh.state_dict()
+    fresh, model = (build_model(spec, 7, 384, len(start.labels)) for _ in range(2))
+    load_start_weights(model, spec, start, {"": start.labels})
+    theirs, random = start.model.state_dict(), fresh.state_dict()
     for name, tensor in model.state_dict().items():
         taken = part == "both" or name.startswith(part)
         assert torch.equal(tensor, theirs[name] if taken else random[name]), name
@@ -127,7 +128,7 @@ def test_a_heads_classes_are_matched_by_name(store: Store, tmp_path: Path, watch
         model = build_model(spec, 7, 384, len(labels))
         load_start_weights(model, dataclasses.replace(spec, init_part="both"), start, {"": labels})
         for split in (data.train, data.validation):
-            wanted = predict(start.run.model, data, split, LAYERS)
+            wanted = predict(start.model, data, split, LAYERS)
             assert predict(model, other, split, LAYERS) == wanted
             seen |= {name for row in wanted for name in ([row] if isinstance(row, str) else row)}
     assert len(seen) > 1  # an answer that never changes would prove little
@@ -164,10 +165,10 @@ def test_what_cannot_begin_there_is_refused_with_what_differs(
 
 def test_another_encoders_run_is_refused(store: Store, trained: Path) -> None:
     start = open_starts([trained])[0]
-    encoding = {**start.run.encoding, "encoder": {**start.run.encoding["encoder"], "weights": "0" * 64}}
-    stranger = dataclasses.replace(start, run=dataclasses.replace(start.run, encoding=encoding))
+    encoding = {**start.encoding, "encoder": {**start.encoding["encoder"], "weights": "0" * 64}}
+    stranger = dataclasses.replace(start, encoding=encoding)
     with pytest.raises(UsageError, match="what differs: encoder weights") as caught:
-        expand(store, **choices(fusions=(start.run.spec.fusion,)), starts=[stranger])
+        expand(store, **choices(fusions=(start.spec.fusion,)), starts=[stranger])
     assert "encoder weights 000000000000" in str(caught.value.received)
 
 
@@ -184,7 +185,7 @@ def test_a_head_over_states_of_another_width_is_refused(
     specs = expand(store, **choices(fusions=("concat",)), starts=starts, init_part="head")
     start = starts_of(starts, specs[0])
     with pytest.raises(UsageError, match="weights of another shape") as caught:
-        load_start_weights(build_model(specs[0], 6, 384, 5), specs[0], start, {"": start.run.labels})
+        load_start_weights(build_model(specs[0], 6, 384, 5), specs[0], start, {"": start.labels})
     assert "[256, 256]" in str(caught.value.expected)
     assert "[256, 384]" in str(caught.value.received)
 

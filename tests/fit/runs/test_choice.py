@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fusionkit.cli.tables.paper_tables import latex, markdown
 from fusionkit.errors import UsageError
 from fusionkit.fit import compare, summarise
 from fusionkit.runs.choice import best_run, choose, chosen_by
-from fusionkit.runs.folder import flat_record
+from fusionkit.runs.record import flat_record
+from fusionkit.runs.tables.paper_tables import latex, markdown
 from fusionkit.specs import RunSpec
 
 
@@ -23,7 +23,8 @@ def runs(fusion: str, validation: list[float], test: list[float] | None = None, 
         spec: dict[str, Any] = {"store": "s", "task": "tagging", "label": "tags", "fusion": fusion, "head": "tagger"}
         spec |= {"data_seed": seed, "init_seed": seed} | {k: v for k, v in fields.items() if k in names}
         record = {
-            "status": "finished", "data": "corpus", "encoder": "minilm", "rows": "words", "metric": "f1",
+            "status": "finished", "data": "corpus", "evaluated": fields.get("data", "corpus"), "encoder": "minilm",
+            "rows": "words", "sides": 1, "metric": "f1",
             "score": (test or validation)[seed], "validation_score": value, "fusion_parameters": 8,
             "head_parameters": 100, "seconds": 2.0, "seconds_alone": 3.0,
         } | {k: v for k, v in fields.items() if k not in names}  # fmt: skip
@@ -189,6 +190,7 @@ def test_runs_that_were_stopped_are_in_no_group() -> None:
     frame = pd.concat([runs("last", [0.5]), runs("last", [0.4], lr=1e-3, status="stopped", score=None)])
     [row] = summarise(frame).to_dict(orient="records")
     assert (row["runs"], row["failed"], row["mean"]) == (1, 0, 0.5)
+    assert summarise(frame[frame["status"] == "stopped"]).empty  # as while halving runs
 
 
 def test_the_run_to_export_is_the_best_seed_of_the_best_setting() -> None:

@@ -14,7 +14,7 @@ from scipy import stats
 from fusionkit.errors import UsageError
 from fusionkit.fit import compare
 from fusionkit.runs.comparison.pairing import Pairs, pair_runs, sides_of
-from fusionkit.runs.folder import flat_record
+from fusionkit.runs.record import flat_record
 from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
 
@@ -33,7 +33,8 @@ def runs(fusion: str, scores: list[float], seeds: list[int] | None = None, **fie
         spec: dict[str, Any] = {"store": "s", "task": "tagging", "label": "tags", "fusion": fusion, "head": "tagger"}
         spec |= {"data_seed": seed, "init_seed": init} | {k: v for k, v in fields.items() if k in names}
         record = {
-            "status": "finished", "data": "corpus", "encoder": "minilm", "rows": "words", "metric": "f1",
+            "status": "finished", "data": "corpus", "evaluated": fields.get("data", "corpus"), "encoder": "minilm",
+            "rows": "words", "sides": 1, "metric": "f1",
             "score": score, "validation_score": score, "fusion_parameters": 8, "head_parameters": 100,
             "seconds": 2.0, "seconds_alone": 3.0,
         } | {k: v for k, v in fields.items() if k not in names}  # fmt: skip

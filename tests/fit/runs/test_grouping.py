@@ -14,11 +14,10 @@ from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder
 from fusionkit.report.display_names import named
 from fusionkit.report.figures.weights import by_language
-from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.errors_of_means import half_over_seeds
 from fusionkit.runs.example_scores import ExampleScores
-from fusionkit.runs.folder import flat_record, flat_tests
+from fusionkit.runs.record import flat_record, flat_tests
 from fusionkit.runs.summary import AXES, SEEDS, summarise
 from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
@@ -47,8 +46,9 @@ def record(score: float | None, validation: float = 0.6, **fields: Any) -> dict[
     if "draw_ids" in spec:
         spec["draw"] = "ids"
     found = {
-        "status": "finished", "data": "corpus", "encoder": "minilm", "rows": "words", "metric": "f1", "score": score,
-        "validation_score": validation, "scores": {"validation": {"f1": validation}, "test": {"f1": score}},
+        "status": "finished", "data": "corpus", "evaluated": fields.get("data", "corpus"), "encoder": "minilm",
+        "rows": "words", "sides": 1, "metric": "f1", "score": score, "validation_score": validation,
+        "scores": {"validation": {"f1": validation}, "test": {"f1": score}},
         "fusion_parameters": 8, "head_parameters": 100, "seconds": 2.0, "seconds_alone": 3.0,
     }  # fmt: skip
     found |= {name: value for name, value in fields.items() if name not in names}
@@ -92,7 +92,7 @@ def test_layer_weights_of_two_data_sets_of_a_language_stay_apart() -> None:
         for data, each in weights.items()
     ]
     by_digest = {RunSpec.from_dict(each["spec"]).digest: each for each in records}
-    found = by_language(ReportData([], by_digest, named(frame(*records)), {}), AllPredictions)  # type: ignore[arg-type]
+    found = by_language(ReportData([], by_digest, named(frame(*records)), {}))
     assert found is not None
     assert found["runs"].tolist() == [1] * 6
     assert found.groupby("language", sort=False)["weight"].agg(list).to_dict() == {

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fusionkit.cli.tables.paper_tables import latex, markdown
 from fusionkit.cli.tables.summary_table import summary_table
 from fusionkit.runs.choice import best_run
-from fusionkit.runs.folder import flat_record
 from fusionkit.runs.probing import plain_runs, with_probing
+from fusionkit.runs.record import flat_record
 from fusionkit.runs.summary import summarise
+from fusionkit.runs.tables.paper_tables import latex, markdown
 from fusionkit.specs import RunSpec
 
 
@@ -28,9 +28,9 @@ def runs(scores: Mapping[tuple[str, bool], list[float]]) -> pd.DataFrame:
                 data_seed=seed, init_seed=seed,
             )  # fmt: skip
             rows.append(flat_record({
-                "spec": spec.to_dict(), "data": "d", "encoder": "e", "rows": "words", "status": "finished",
-                "metric": "accuracy", "score": value, "validation_score": value, "fusion_parameters": 0,
-                "head_parameters": 8,
+                "spec": spec.to_dict(), "data": "d", "evaluated": "d", "encoder": "e", "rows": "words", "sides": 1,
+                "status": "finished", "metric": "accuracy", "score": value, "validation_score": value,
+                "fusion_parameters": 0, "head_parameters": 8,
             }))  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -64,6 +64,15 @@ def test_a_run_without_its_control_is_in_no_pair_and_without_any_nothing_is_adde
     assert (row["runs"], row["controls"]) == (3, 2)
     assert row["selectivity"] == pytest.approx(np.mean([0.4, 0.32]))
     assert list(with_probing(summarise(frame), frame, frame).columns) == list(summarise(frame).columns)
+
+
+def test_each_selectivity_stands_beside_its_own_group() -> None:
+    """An average over fusions has no group of floors."""
+    every = runs({("majority", False): [0.3], ("last", False): REAL, ("last", True): CONTROL})
+    frame = plain_runs(every)
+    table = summarise(frame, ["label"], average=["fusion"])
+    [row] = with_probing(table, frame, every, ["label"], average=["fusion"]).to_dict(orient="records")
+    assert (row["runs"], row["controls"]) == (3, 3)
 
 
 def test_a_control_run_is_never_the_best() -> None:

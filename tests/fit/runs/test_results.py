@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import shutil
@@ -20,7 +19,8 @@ import fusionkit
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
 from fusionkit.runs.claims import runs_status
-from fusionkit.runs.folder import FLAT, flat_record
+from fusionkit.runs.find_run import find_run
+from fusionkit.runs.record import FLAT, flat_record
 from fusionkit.runs.shown_split import with_scores_of
 from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
@@ -40,7 +40,8 @@ def record(
     spec |= {name: value for name, value in fields.items() if name in names}
     good = status == "finished"
     found = {
-        "status": status, "data": "corpus", "encoder": "minilm", "rows": "words", "metric": "f1" if good else None,
+        "status": status, "data": "corpus", "evaluated": fields.get("data", "corpus"), "encoder": "minilm",
+        "rows": "words", "sides": 1, "metric": "f1" if good else None,
         "score": score if good else None, "validation_score": validation if good else None,
         "fusion_parameters": 8 if good else None, "head_parameters": 100 if good else None,
         "seconds": 2.0 if good else None, "seconds_alone": 3.0 if good else None,
@@ -383,21 +384,10 @@ def test_a_runs_folder_that_was_copied_aside_is_no_second_run(tmp_path: Path) ->
     runs.write_table()
     assert len(pd.read_parquet(tmp_path / "results.parquet")) == len(runs.records()) == len(runs.frame()) == 1
     assert runs_status(runs)["finished"] == 1
+    assert find_run(tmp_path) == find_run(tmp_path / spec.digest[:8]) == [tmp_path / spec.digest]
     (tmp_path / spec.digest / "run.json").unlink()
     with pytest.raises(UsageError, match="holds no finished run"):
         runs.records()
-
-
-def test_a_run_that_an_earlier_release_kept_under_another_name_counts_once(tmp_path: Path) -> None:
-    """A decay of 0, not 0.0, gave an equal run another digest."""
-    runs, one = RunsFolder(tmp_path), record(weight_decay=0.0)
-    spec = RunSpec.from_dict(one["spec"])
-    runs.write(spec, one, {})
-    (tmp_path / "0123456789abcdef").mkdir()
-    earlier = {**one, "spec": {**one["spec"], "weight_decay": 0}}
-    (tmp_path / "0123456789abcdef" / "run.json").write_text(json.dumps(earlier))
-    assert runs.records() == [one]
-    assert runs.frame()["digest"].tolist() == [spec.digest]
 
 
 def test_a_record_that_cannot_be_read_is_one_clear_error(tmp_path: Path) -> None:
@@ -458,7 +448,7 @@ def test_several_folders_are_one_table_in_which_a_run_counts_once(tmp_path: Path
     curve = [{"epoch": 1, "loss": 2.0, "validation_score": None}, {"epoch": 2, "loss": 1.0, "validation_score": 0.6}]
     for folder, seeds in (("a", (0, 1)), ("b", (1, 2))):
         for seed in seeds:
-            each = record(score=seed / 10, data_seed=seed, curve=curve)
+            each = record(score=seed / 10, data_seed=seed, curve=curve, epoch_seconds=[0.5, 1.5])
             RunsFolder(tmp_path / folder).write(RunSpec.from_dict(each["spec"]), each, {})
     a, b = tmp_path / "a", str(tmp_path / "b")
     frame = fusionkit.results(a, b)
@@ -470,8 +460,7 @@ def test_several_folders_are_one_table_in_which_a_run_counts_once(tmp_path: Path
         [seed, epoch, loss] for seed in range(3) for epoch, loss in ((1, 2.0), (2, 1.0))
     ]
     assert epochs["validation_score"].isna().tolist() == [True, False] * 3
-    # Records of earlier releases, which know no epoch's time: the run's is spread evenly.
-    assert epochs["seconds"].tolist() == [1.0, 2.0] * 3
+    assert epochs["seconds"].tolist() == [0.5, 1.5] * 3
     assert set(epochs["fusion"]) == {"last"}
     assert len(fusionkit.layer_weights(a, b)) == 0
     with pytest.raises(UsageError, match="no folder of runs is named"):

@@ -209,28 +209,25 @@ def stacked(monkeypatch: pytest.MonkeyPatch) -> list[list[RunSpec]]:
     return made
 
 
-class Recordings:
-    """Every :class:`CudaGraphs` that was made."""
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[CudaGraphs]:
+    """The owner of each piece of work that was recorded."""
+    found, record = list[CudaGraphs](), CudaGraphs._record
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.made: list[CudaGraphs] = []
+    def kept(graphs: CudaGraphs, work: Callable[[], Tensor]) -> Any:
+        done = record(graphs, work)
+        found.append(graphs)
+        return done
 
-        def kept(*given: Any) -> CudaGraphs:
-            self.made.append(CudaGraphs(*given))
-            return self.made[-1]
-
-        monkeypatch.setattr("fusionkit.fit.vectorized.stack.CudaGraphs", kept)
-
-    @property
-    def recorded(self) -> int:
-        return sum(graphs.recorded for graphs in self.made)
+    monkeypatch.setattr(CudaGraphs, "_record", kept)
+    return found
 
 
 @pytest.mark.parametrize("device", [GPU])
 @pytest.mark.parametrize("fusion", [*FUSIONS, *MORE])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_fusion_is_recorded_and_learns_what_it_learns_told_kernel_by_kernel(
-    toy: Toy, fusion: str, dtype: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+    toy: Toy, fusion: str, dtype: str, device: torch.device, monkeypatch: pytest.MonkeyPatch, recorded: list[CudaGraphs]
 ) -> None:
     data = toy(words=True)
     specs = [
@@ -238,9 +235,8 @@ def test_every_fusion_is_recorded_and_learns_what_it_learns_told_kernel_by_kerne
         for seed in (0, 1)
         for spec in specs_of(data, shots=6, fusion=fusion, epochs=6, compute_dtype=dtype)
     ]
-    watched = Recordings(monkeypatch)
     replayed = trained(specs, data, device)
-    assert watched.recorded >= 3  # shapes of minibatches, and validation
+    assert len(recorded) >= 3  # shapes of minibatches, and validation
     monkeypatch.setattr(CudaGraphs, "do", lambda graphs, place, what, work: work())
     for ours, theirs in zip(replayed, trained(specs, data, device), strict=True):
         for name, weights in ours.weights.items():
@@ -321,14 +317,15 @@ def test_weights_and_smoothing_pass_over_what_fills_a_minibatch(
 
 
 @pytest.mark.parametrize("device", [GPU])
-def test_recorded_dropout_is_each_runs_own(toy: Toy, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_dropout_is_each_runs_own(
+    toy: Toy, device: torch.device, monkeypatch: pytest.MonkeyPatch, recorded: list[CudaGraphs]
+) -> None:
     """A run has the masks that it has alone, and other ones at each step."""
     data = toy()
     base = [replace(spec, data_seed=seed, clip_norm=None) for seed in (0, 1) for spec in specs_of(data, shots=8)]
     specs = [replace(spec, dropout=0.5, epochs=12, patience=3 if spec.data_seed else None) for spec in base]
-    watched = Recordings(monkeypatch)
     together = trained(specs, data, device)
-    assert watched.recorded
+    assert recorded
     for spec, ours in zip(specs, together, strict=True):
         (alone,) = trained([spec], data, device)
         assert_alike(ours, alone)

@@ -28,7 +28,7 @@ from fusionkit.fit.train.floors import STRENGTHS
 from fusionkit.report.report_data import read_report_data
 from fusionkit.report.tables import compared, groups_table, matrix_tables
 from fusionkit.runs.choice import best_of_each_task, best_run, listed_runs
-from fusionkit.runs.folder import flat_record
+from fusionkit.runs.record import flat_record
 from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
@@ -183,7 +183,8 @@ def test_a_task_has_the_floors_that_say_something_of_it() -> None:
 def record(score: float, spec: dict[str, Any], **fields: Any) -> dict[str, Any]:
     given = {name: value for name, value in fields.items() if name in RunSpec.__dataclass_fields__}
     found = {
-        "status": "finished", "data": "cola", "encoder": "minilm", "rows": "mean", "metric": "accuracy",
+        "status": "finished", "data": "cola", "evaluated": "cola", "encoder": "minilm", "rows": "mean",
+        "sides": 1, "metric": "accuracy",
         "score": score, "validation_score": score, "fusion_parameters": 8, "head_parameters": 100,
         "scores": {"test": {"accuracy": score, "matthews": 0.0}, "validation": {"accuracy": score, "matthews": 0.0}},
     }  # fmt: skip

@@ -93,6 +93,18 @@ def test_bytes_are_those_alive_at_once() -> None:
     del more
 
 
+def test_a_view_of_what_was_there_before_is_not_counted() -> None:
+    """A linear map reads a view of its weights, and a result in place has the memory of its argument."""
+    module, states = nn.Linear(1000, 1), torch.randn(2, 1000)
+    with Meter() as meter:
+        scores = module(states)
+        states.mul_(states)
+    assert meter.peak_bytes == scores.nbytes
+    with Meter() as meter:
+        torch.tensor([0.0] * 1000)
+    assert meter.peak_bytes == 4 * 1000
+
+
 def test_what_autograd_keeps_is_held() -> None:
     weights = torch.ones(1000, requires_grad=True)
     with Meter() as meter:

@@ -30,8 +30,8 @@ from fusionkit.fit.train.f1 import best_threshold
 from fusionkit.fit.train.loop import train_run
 from fusionkit.heads import build_head
 from fusionkit.io.files import read_json
-from fusionkit.metrics import label_set_scores
 from fusionkit.specs import RunSpec
+from fusionkit.statistics.kept_answers import answers_of
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS
 from fusionkit.tasks.table import class_marks
@@ -74,7 +74,7 @@ def test_scores_are_scikit_learns(seed: int) -> None:
     gold, found = lists(seed, "abcd"), lists(seed + 10, "abce")
     told = MultiLabelBinarizer(classes=list("abcde")).fit([]).transform(gold)
     said = MultiLabelBinarizer(classes=list("abcde")).fit([]).transform(found)
-    scores = label_set_scores(gold, found, [])
+    scores = answers_of(TASKS["multi-label"], gold, found, list("abcde")).scores()
     assert list(scores) == ["micro_f1", "macro_f1", "accuracy"]
     assert scores["micro_f1"] == pytest.approx(f1_score(told, said, average="micro"), abs=1e-12)
     assert scores["macro_f1"] == pytest.approx(f1_score(told, said, average="macro", zero_division=0), abs=1e-12)
@@ -82,7 +82,8 @@ def test_scores_are_scikit_learns(seed: int) -> None:
 
 
 def test_nothing_told_and_nothing_found_scores_as_scikit_learn_has_it() -> None:
-    assert label_set_scores([[], []], [[], []], ["a"]) == {"micro_f1": 0.0, "macro_f1": 0.0, "accuracy": 1.0}
+    found = answers_of(TASKS["multi-label"], [[], []], [[], []], ["a"])
+    assert found.scores() == {"micro_f1": 0.0, "macro_f1": 0.0, "accuracy": 1.0}
 
 
 def test_the_loss_is_the_binary_cross_entropy_elementwise() -> None:
@@ -249,10 +250,10 @@ def test_a_run_that_begins_with_another_matches_its_classes_by_name(topics: Stor
     [spec] = expand(topics, task="multi-label", fusions=["linear"], epochs=[10], batch_sizes=[8])
     fit(topics, [spec], RunsFolder(tmp_path), watch)
     [start] = open_starts([tmp_path])
-    wanted = decide(start.run.model, data, data.test, layers)[""]
+    wanted = decide(start.model, data, data.test, layers)[""]
     order = [1, 2, 0]  # of the classes here: each is looked up among those of the run
     model = build_model(spec, 7, 384, 3)
     load_start_weights(model, replace(spec, init_part="both"), start, {"": [data.labels[k] for k in order]})
     torch.testing.assert_close(decide(model, data, data.test, layers)[""], wanted[:, order])
-    assert threshold_of(model) == threshold_of(start.run.model)
+    assert threshold_of(model) == threshold_of(start.model)
     assert float((wanted - wanted[:, order]).abs().max()) > 0.1  # another order would be seen

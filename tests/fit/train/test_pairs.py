@@ -11,13 +11,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fusionkit.dataset.infer_task import choose_pool, choose_task
+from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
 from fusionkit.fit import RunsFolder, expand, fit, summarise
 from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.sweep.fusion_choices import choose_pool
 from fusionkit.fit.train.decisions import predict
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec, RunSpec
@@ -155,17 +156,3 @@ def test_runs_over_both_forms_are_told_apart(
     assert "store" not in summary.columns
     width = {row["sides"]: row["parameters"] for row in summary.to_dict(orient="records")}
     assert width[2] - width[1] == 3 * 384 * 256  # the first layer of the head reads four vectors
-
-
-def test_runs_of_earlier_releases_are_of_one(make_store: Callable[..., Store], watch: Any, tmp_path: Path) -> None:
-    """Their records do not tell."""
-    texts = [{"text": text, "label": k % 2} for k, text in enumerate(TEXTS * 2)]
-    store = make_store("mean", train=texts, validation=texts[:4])
-    runs = RunsFolder(tmp_path / "runs")
-    [spec] = expand(store, fusions=["last"], epochs=[1])
-    fit(store, [spec], runs, watch)
-    record = runs.record(spec)
-    assert record is not None
-    del record["sides"], record["encoding"]["pair_as"]
-    runs.write(spec, record, {})
-    assert runs.frame()["sides"].tolist() == [1]

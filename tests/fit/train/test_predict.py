@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
-from fusionkit.dataset.task_data import TaskData
+from fusionkit.dataset.task_data import Coding, TaskData
 from fusionkit.fit.model.fused import FusedModel, build_model
-from fusionkit.fit.train import decisions
+from fusionkit.fit.train import code_length, decisions, layer_weights
+from fusionkit.fit.train.code_length import code_scores
 from fusionkit.fit.train.decisions import predict, score
+from fusionkit.fit.train.layer_weights import row_weights
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -71,6 +75,33 @@ def test_each_example_is_predicted_as_if_it_were_alone(
         monkeypatch.setattr(decisions, "BLOCK_ROWS", rows)
         assert predict(model, tagged, tagged.train, (1, 5)) == alone
     assert len({tag for tags in alone for tag in tags}) > 1
+
+
+def test_a_model_is_scored_in_full_float32(tagged: TaskData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default the LSTM of a GPU rounds its factors to 11 bits."""
+    model, inside, seen = model_for(tagged, "tagger"), False, list[bool]()
+    fusion: Any = model.fusion
+    weights_of = fusion.layer_weights
+
+    @contextmanager
+    def full(device: torch.device) -> Iterator[None]:
+        nonlocal inside
+        inside = True
+        yield
+        inside = False
+
+    def noted(states: Tensor) -> Any:
+        seen.append(inside)
+        return weights_of(states)
+
+    for module in (code_length, decisions, layer_weights):
+        monkeypatch.setattr(module, "full_float32", full)
+    monkeypatch.setattr(fusion, "layer_weights", noted)
+    model.head.register_forward_pre_hook(lambda *_: seen.append(inside))
+    predict(model, tagged, tagged.train, (1, 5))
+    code_scores(model, [tagged.train.batch(np.arange(2), (1, 5))], Coding(1.0, 0.0), False)
+    row_weights(model, tagged.train, (1, 5))
+    assert seen == [True, True, True]
 
 
 @pytest.mark.parametrize(("rows", "pool"), [("mean", None), ("tokens", "mean"), ("tokens", "cls"), ("words", "max")])

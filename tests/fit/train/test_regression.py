@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from scipy import stats
 
 from fusionkit.dataset.infer_task import choose_task
-from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.labels import class_names, load_task
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit
@@ -164,6 +164,10 @@ def test_one_number_throughout_is_nothing_to_learn(make_store: MakeStore) -> Non
     with pytest.raises(UsageError, match="column 'score' of train has fewer than two different numbers") as caught:
         load_task(same, *choose_task(same, None, None), None)
     assert caught.value.received == "2.5"
+
+
+def test_numbers_that_differ_in_a_late_digit_are_different() -> None:
+    assert class_names([1000000.1, 1000000.2], TASKS["regression"], "score") == []
 
 
 def test_tokens_are_pooled_for_a_number_as_for_a_class(make_store: MakeStore) -> None:

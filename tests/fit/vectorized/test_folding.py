@@ -77,7 +77,7 @@ def test_what_is_saved_is_what_is_not_multiplied(fusion: str, head: str, rows: i
     stack, batch = stack_of(fusion, head), batch_of(rows)
     folding, weights = stack._folding, stack._weights()
     assert folding is not None
-    learned = [stack._leaves[name] for name in stack._learned]
+    learned = stack._trainable()
 
     def learn(fold: bool) -> None:
         losses = stack._call(folding.folded(weights) if fold else weights, [batch], "loss")

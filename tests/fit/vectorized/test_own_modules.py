@@ -28,15 +28,8 @@ class Gated(nn.Module):
         self.width = hidden
         self.gate = nn.Parameter(torch.zeros(layers))
 
-    @staticmethod
-    def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        return chosen or tuple(range(last + 1))
-
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         return torch.einsum("l,...ld->...d", self.gate.sigmoid(), states)
-
-    def layer_weights(self, states: Tensor) -> Tensor | None:
-        return None
 
 
 class Reading(Gated):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,14 @@ THOUSANDS = 10_000  # from this number on digits are grouped
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict(orient="records")]
+
+
+def json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame of plain values as JSON has them: NaN, infinity and other missing values become None."""
+    return [
+        {name: None if pd.isna(value) or value in (inf, -inf) else value for name, value in row.items()}
+        for row in rows_of(frame)
+    ]
 
 
 def group_keys(summary: pd.DataFrame) -> list[str]:

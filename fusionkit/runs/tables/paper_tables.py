@@ -11,7 +11,13 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.cli.tables.format_cells import (
+from fusionkit.metrics import is_share, metric_name, times_of
+from fusionkit.printable import one_line, printable, spreadsheet_safe
+from fusionkit.runs.comparison.ranks import BEST_RANK
+from fusionkit.runs.comparison.ties import LEGEND, TIED
+from fusionkit.runs.floors import MARK
+from fusionkit.runs.shown_split import SCORED_ON
+from fusionkit.runs.tables.format_cells import (
     NOTHING,
     WORTH_IT,
     cell,
@@ -24,14 +30,9 @@ from fusionkit.cli.tables.format_cells import (
     runs_text,
     texts_of,
 )
-from fusionkit.metrics import is_share, metric_name, times_of
-from fusionkit.printable import one_line, printable, spreadsheet_safe
-from fusionkit.runs.comparison.ranks import BEST_RANK
-from fusionkit.runs.comparison.ties import TIED
-from fusionkit.runs.floors import MARK
-from fusionkit.runs.shown_split import SCORED_ON
 
 Rows = list[tuple[dict[str, Any], bool]]
+UNITS_NOTE = f"scores in percent, perplexities as they are; the CSV has fractions; {LEGEND}"
 
 
 def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
@@ -90,6 +91,15 @@ def markdown(summary: pd.DataFrame, notes: Sequence[str] = (), across: str | Non
         body = _down(rows, down, heads, "difference" in summary.columns)
     lines = [f"| {' | '.join(cells)} |" for cells in (body[0], ["---"] * len(body[0]), *body[1:])]
     return "\n".join([*lines, *(f"\n{_markdown_escape(note)}" for note in notes)]) + "\n"
+
+
+def table_files(summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> dict[str, str]:
+    """The content of a summary's files, by suffix: Markdown, and the forms of ``fusionkit results --format``."""
+    return {
+        "md": markdown(summary, [*notes, UNITS_NOTE], across),
+        "csv": csv_text(summary),
+        "tex": latex(summary, notes) + "\n",
+    }
 
 
 def _rows(summary: pd.DataFrame) -> Rows:

@@ -14,13 +14,13 @@ from fusionkit.dataset.split import States, TaskSplit
 from fusionkit.errors import UsageError
 from fusionkit.fit.loader.minibatches import InMemoryStates
 from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fit.model.precision import full_float32
+from fusionkit.fit.train.decisions import read_blocks
 from fusionkit.machine.devices import home_of
 from fusionkit.plural import counted
 from fusionkit.ragged import IntArray, Ragged, offsets_of
 from fusionkit.specs import ONE_TOKEN
 from fusionkit.store import Split
-
-BLOCK_ROWS = 4096  # rows scored at once; bounds memory
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,6 @@ class ArrayExamples:
     states: States
     row_offsets: IntArray
     row_mask: NDArray[np.bool_]
-
-    @property
-    def ids(self) -> list[str]:
-        """The examples' numbers."""
-        return [str(example) for example in range(len(self))]
-
-    @property
-    def unlabelled(self) -> list[Any]:
-        """Placeholders for the labels of examples to be predicted."""
-        return [None] * len(self)
 
     @property
     def kept(self) -> tuple[IntArray, IntArray]:
@@ -103,7 +93,8 @@ def example_split(
     elif not every:
         rows, offsets = one, np.arange(len(one) + 1, dtype=np.int64)
     wanted = np.zeros(len(examples), dtype=np.int64) if targets is None else targets
-    return TaskSplit(examples.states, rows, offsets, wanted, gold or examples.unlabelled, examples.ids, read=read)
+    ids = [str(example) for example in range(len(examples))]
+    return TaskSplit(examples.states, rows, offsets, wanted, gold or [None] * len(examples), ids, read=read)
 
 
 def word_split(
@@ -115,16 +106,16 @@ def word_split(
     rows, offsets = examples.kept
     wanted = np.zeros(len(rows), dtype=np.int64) if targets is None else targets[rows]
     words = examples.row_mask, examples.row_offsets
-    return TaskSplit(examples.states, rows, offsets, wanted, gold or examples.unlabelled, examples.ids, *words)
+    ids = [str(example) for example in range(len(examples))]
+    return TaskSplit(examples.states, rows, offsets, wanted, gold or [None] * len(examples), ids, *words)
 
 
 @torch.inference_mode()
 def scores_of(model: FusedModel, split: TaskSplit, layers: tuple[int, ...]) -> Tensor:
     """The scores of each example, ``[examples, classes]``, in their order."""
-    rows, home = split.offsets[:: split.sides], home_of(model)
-    blocks = np.split(np.arange(len(split)), np.flatnonzero(np.diff(rows[1:] // BLOCK_ROWS)) + 1)
-    found = []
-    for block in blocks:
-        batch = split.batch(block, layers).on(home)
-        found.append(model(batch.states, batch.offsets, batch.read).cpu())
-    return torch.cat(found)
+    home, order, found = home_of(model), list[IntArray](), list[Tensor]()
+    with full_float32(home):
+        for examples, batch in read_blocks(split, layers, home):
+            order.append(examples)
+            found.append(model(batch.states, batch.offsets, batch.read).cpu())
+    return torch.cat(found)[torch.from_numpy(np.concatenate(order).argsort())]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from fusionkit.cli.tables.format_cells import cell, group_keys, rows_of
 from fusionkit.plural import counted
 from fusionkit.runs.comparison.compare import HOW
 from fusionkit.runs.shown_split import SCORED_ON
+from fusionkit.runs.tables.format_cells import cell, group_keys, rows_of
 from fusionkit.statistics import LEVEL, TESTS, corrected
 
 NAMES = {
