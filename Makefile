@@ -27,7 +27,7 @@ soak: .venv/.installed-test
 	  $(TESTS) --timeout 3600 --soak $$part --soak-log tests/soak.jsonl || failed=1; \
 	done; exit $$failed
 
-# The site, from README, docs/*.md and the code; a warning fails it, and nothing is fetched.
+# The site, from the Markdown pages and the docstrings; a warning fails it, and nothing is fetched.
 docs: .venv/.installed-docs
 	$(SITE)
 

@@ -1,6 +1,6 @@
 """Cost of a cluster: overhead per part over the serial map, and the scheduler's memory over many tiny parts.
 
-    python benchmarks/cluster.py parts      the same tiny parts by one process and by LocalCluster's one worker
+    python benchmarks/cluster.py parts      the same tiny parts by one process and by one worker of a local cluster
     python benchmarks/cluster.py many       10,000 parts that do nothing, two workers; memory of scheduler and driver
     python benchmarks/cluster.py encode     10,000 parts of one short text each, by two workers; the same memory
 

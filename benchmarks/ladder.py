@@ -6,9 +6,9 @@ STORE is of MiniLM, with rows of `tokens`; one thread. One fusion after another 
 32 training examples, with all of their tokens. With 1 in `runs` a run trains alone (in bfloat16: in a stack of one);
 more are a stack. A step is forward, backward and optimizer, with a head of two layers of 256. Its time is processor
 time, which other work on the machine stretches less than wall time: the median over the minibatches of the smallest of
-three tries. Memory is the peak bytes of tensors in a step of the whole stack. *live* adds a forward pass of the encoder
-over the minibatch to each step, as the ladder's authors do. Claims: `flat:8` at most 3 times `attention`, `ladder:8` at
-most 6 times.
+three tries. Memory is the peak bytes of tensors in a step of the whole stack, its weights and their moments included.
+*live* adds a forward pass of the encoder over the minibatch to each step, as the ladder's authors do. Claims: `flat:8`
+at most 3 times `attention`, `ladder:8` at most 6 times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fusions and heads by name: from fusionkit's table, from an installed package, or by import path.
+"""Fusions, heads and methods by name: from fusionkit's table, from an installed package, or by import path.
 
     NAME            a name of the table, or an entry point of the registry's group in an installed package
     MODULE:OBJECT   an import path, ``mylab.mix:MyFusion``: what Python can import, also from the working folder
@@ -48,8 +48,8 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Registry:
-    """The names of one ``kind``, fusion or head: those of fusionkit's ``table``, which has an import path for each, and
-    the entry points of a ``group``.
+    """The names of one ``kind``, fusion, head or method: those of fusionkit's ``table``, which has an import path for
+    each, and the entry points of a ``group``.
     """
 
     kind: str

@@ -332,7 +332,7 @@ def parse_untrained(name: str) -> tuple[str, int | None]:
 def parse_bytes(text: str) -> int:
     """A number of bytes from ``50GB``, ``1.5TB``, ``300MiB`` or plain digits."""
     match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*(?:([kmgt]?)(i?)b)?\s*", text, re.IGNORECASE)
-    if match is None or (number := float(match[1])) <= 0:
+    if match is None or not 0 < (number := float(match[1])) < 1e15:
         raise UsageError(
             "the number of bytes is out of range",
             expected="like 50GB, 1.5TB or 300MiB",

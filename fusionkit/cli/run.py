@@ -74,7 +74,7 @@ def run(
     if print_job:
         print_slurm_job(where)
         return
-    done_before = known_runs(known)
+    done_before = known_runs(path.expanduser() for path in known)
     log().print(
         f"{found.title}: {counted(len(found.sources), 'source')}, {counted(len(found.sweeps), 'sweep')}, "
         f"{counted(len(found.comparisons), 'table')}, in {work}"

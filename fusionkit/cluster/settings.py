@@ -27,6 +27,7 @@ SCHEMES = ("tcp://", "tls://")
 LOOPBACK = "127.0.0.1"
 TLS = ("tls_ca", "tls_cert", "tls_key")
 DEVICES = ("auto", "cpu", "cuda")
+LEAST_MEMORY = 100_000_000  # bytes
 LINES = ("directives", "environment")
 ONE_LINE = r"[^\n]*"  # a second line would be one of its own in the job's script
 
@@ -78,7 +79,7 @@ class ClusterSettings:
         check_options(self, but=LINES)
         _check_kind(self.kind)
         if self.memory is not None:
-            parse_bytes(self.memory)
+            _check_memory(self.memory)
         self._check_tls()
 
     def _check_tls(self) -> None:
@@ -124,6 +125,17 @@ class ClusterSettings:
     def tls_files(self) -> dict[str, str]:
         """The absolute paths of the certificates' files, by setting; none without TLS."""
         return {name: str(Path(getattr(self, name)).expanduser().resolve()) for name in TLS} if self.tls else {}
+
+
+def _check_memory(memory: str) -> None:
+    """Raise UsageError for no number of bytes, or one that no worker starts in: sbatch means megabytes by ``16000``."""
+    if parse_bytes(memory) < LEAST_MEMORY:
+        raise UsageError(
+            "a worker cannot start in so little memory",
+            expected="a number with its unit, like 16GB",
+            received=memory,
+            remedy="add the unit",
+        )
 
 
 def _check_kind(kind: str) -> None:
@@ -182,7 +194,7 @@ def settings_of(written: YamlNode, **given: Any) -> ClusterSettings:
     for key in block:
         written.among((*keys, key), "cluster setting", key.replace("-", "_"), SETTINGS)
     filled = {key: value for key, value in block.items() if value != ""}  # `partition:` alone leaves the default
-    read = read_options(written, keys, filled, KEYS, {"kind": _check_kind, "memory": parse_bytes})
+    read = read_options(written, keys, filled, KEYS, {"kind": _check_kind, "memory": _check_memory})
     for name in LINES:
         if name in read:
             read[name] = tuple(line for each in read[name] for line in each.splitlines())

@@ -48,9 +48,7 @@ def check_same_encoder(stores: Sequence[Store], but: Sequence[str] = ()) -> None
     Args:
         but: fields that may differ.
     """
-    encoders = [store.manifest["identity"]["encoder"] for store in stores]
-    earliest = min(encoders, key=lambda encoder: "config" in encoder)
-    facts = [_facts(store, earliest) for store in stores]
+    facts = [_facts(store) for store in stores]
     may_differ = {*but, "layers"} if shared_layers(stores) else {*but}
     different = [name for name in facts[0] if name not in may_differ and len({fact[name] for fact in facts}) > 1]
     if different:
@@ -90,10 +88,10 @@ def refuse_disjoint(stores: Sequence[Store], column: str, names: Mapping[str, se
             )
 
 
-def _facts(store: Store, beside: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(store: Store) -> dict[str, Any]:
     return {
         "encoder": store.manifest["encoder"]["name"],
-        **shown_identity(store.manifest["identity"]["encoder"], beside),
+        **shown_identity(store.manifest["identity"]["encoder"]),
         "rows": store.rows,
         "hidden": store.hidden,
         "layers": ", ".join(map(str, store.layers)),

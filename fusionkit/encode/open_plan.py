@@ -15,7 +15,6 @@ from fusionkit.plural import counted
 from fusionkit.specs import MASKED
 from fusionkit.store.manifest import agreed_layout, checked, read_plan, refuse_other
 from fusionkit.store.presence import MANIFEST, PLAN, is_complete, is_store
-from fusionkit.store.same_encoder import as_recorded
 from fusionkit.store.verify import refuse_changed_files
 
 
@@ -39,7 +38,7 @@ def open_plan(job: Job, overwrite: bool) -> OpenedPlan:
     if resumed:
         complete = is_complete(out)
         plan = checked(out / MANIFEST) if complete else read_plan(out)
-        refuse_other(out, _request_of(plan), _beside(plan, wanted))
+        refuse_other(out, _request_of(plan), wanted)
         for split in plan["splits"]:
             agreed_layout(out, plan, split)
         if complete:
@@ -60,7 +59,7 @@ def is_finished(job: Job) -> bool:
         if not is_complete(job.out):
             return False
         known = checked(job.out / MANIFEST)
-        return _request_of(known) == _beside(known, _requested(job))
+        return _request_of(known) == _requested(job)
 
 
 def _report_losses(job: Job, plan: dict[str, Any]) -> None:
@@ -88,11 +87,6 @@ def _request_of(known: dict[str, Any]) -> dict[str, Any]:
     return {"pair_as": "one", **known["identity"], "compression": known["compression"]}
 
 
-def _beside(known: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """A request as it is compared with that of a store, which an early release may have written."""
-    return {**wanted, "encoder": as_recorded(wanted["encoder"], known["identity"]["encoder"])}
-
-
 def _is_begun(out: Place, wanted: dict[str, Any]) -> bool:
     """Whether an unfinished, undamaged store of this request is there; an interrupted --overwrite goes on with it."""
     if is_complete(out):
@@ -107,4 +101,4 @@ def _is_begun(out: Place, wanted: dict[str, Any]) -> bool:
         raise
     except StoreError:
         return False
-    return _request_of(plan) == _beside(plan, wanted)
+    return _request_of(plan) == wanted

@@ -22,7 +22,6 @@ from fusionkit.store import Store
 from fusionkit.store.layout import NOT_MASKED, chunk_name, read_small
 from fusionkit.store.manifest import read_manifest, refuse_other, split_layout
 from fusionkit.store.presence import MANIFEST
-from fusionkit.store.same_encoder import as_recorded
 
 
 def damaged_parts(store: Place, faults: dict[str, str]) -> list[Part]:
@@ -65,7 +64,7 @@ def repair(store: Place, parts: list[Part], encoder: Encoder) -> list[Part]:
         manifest = read_manifest(store)
         recorded = manifest["identity"]["encoder"]
         try:
-            refuse_other(store, {"encoder": recorded}, {"encoder": as_recorded(encoder.identity, recorded)})
+            refuse_other(store, {"encoder": recorded}, {"encoder": encoder.identity})
         except IdentityError as error:
             raise IdentityError(error.what, remedy="name the encoder that made the store with --encoder") from None
         part_encoder = PartEncoder(store, manifest, encoder)

@@ -15,7 +15,7 @@ SHOWN = {
     "hidden_size", "intermediate_size", "num_hidden_layers", "dim", "hidden_dim", "n_layers", "d_model", "d_ff",
     "num_layers", "num_decoder_layers", "n_embd", "n_inner", "n_layer", "embedding_size",
 }  # fmt: skip
-# A BERT's usual settings are left out wholly, so that its stores keep the identities of releases without this field.
+# A BERT's usual settings are left out wholly: digests of runs over such stores are on record.
 USUAL_TYPE = "bert"
 
 

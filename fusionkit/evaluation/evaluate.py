@@ -8,6 +8,7 @@ counts as an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -184,7 +185,7 @@ def _evaluations(
     answers_of: Answers,
     notes: Sequence[str],
 ) -> list[RunEvaluation]:
-    found = []
+    found, lacking_all = list[RunEvaluation](), list[str]()
     for run in runs:
         own, golds = list(notes), dict[str, Gold]()
         its_own = examples.digest in {part.spec.store for part in run.parts.values()}
@@ -221,6 +222,8 @@ def _evaluations(
                 own += heads[name].notes()
         if heads:
             found.append(RunEvaluation(run, heads, own))
+        else:
+            lacking_all += own[len(notes) :]
     if runs and not found:
         raise UsageError(
             f"{examples.name} has no label of these heads",
@@ -228,6 +231,8 @@ def _evaluations(
             received=f"{', '.join({column_of(part, named) for part in _heads(runs)})} empty in all of {examples.split}",
             remedy="data without labels is for `fusionkit predict`",
         )
+    if lacking_all:  # runs without a label are not among the results, which tell of them
+        found[0] = replace(found[0], notes=[*found[0].notes, *lacking_all])
     return found
 
 

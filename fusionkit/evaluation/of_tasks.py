@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.io.places import Place
+from fusionkit.sources import FORMATS
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ def served(run: TrainedRun, offer: Offer, named: Mapping[str, str], tasks_named:
     if not run.apart or tasks_named:
         return run
     parts, name = run.parts, offer.place.name
-    stem = name.partition(".")[0] if offer.digest is None else name.removesuffix(".store")
+    path = PurePath(name)
+    stem = path.stem if path.suffix.lower() in {*FORMATS, ".store"} else name
     there = [name for name, part in parts.items() if column_of(part, named) in offer.columns]
     own = [name for name in there if parts[name].spec.store == offer.digest]
     of_name = [name for name in there if name == stem or name.startswith(f"{stem}-")]

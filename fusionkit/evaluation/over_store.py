@@ -73,13 +73,13 @@ def refuse_other(run: TrainedRun, store: Store) -> None:
     identity, columns = store.manifest["identity"], store.manifest["columns"]
     learned = run.encoding["columns"]
     wanted = {
-        **shown_identity(run.encoding["encoder"], identity["encoder"]),
+        **shown_identity(run.encoding["encoder"]),
         "rows": run.rows,
         "input": input_kind(learned),
         "pairs as": run.encoding["pair_as"] if learned["pair"] else "none",
     }
     given = {
-        **shown_identity(identity["encoder"], run.encoding["encoder"]),
+        **shown_identity(identity["encoder"]),
         "rows": store.rows,
         "input": input_kind(columns),
         "pairs as": identity.get("pair_as", "one") if columns["pair"] else "none",

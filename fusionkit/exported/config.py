@@ -101,5 +101,6 @@ def open_folder(folder: Path, trusted: Iterable[str] = ()) -> tuple[TrainedRun, 
         raise damaged(place, *wrong, AGAIN)
     if config["encoder_kind"] == INSIDE:
         config["encoder"] = str((folder / ENCODER).resolve())
-    refuse_untrusted(config["spec"]["fusion"], config["spec"]["head"], tuple(trusted), place)
+    spec = config["spec"]
+    refuse_untrusted(spec["fusion"], spec["head"], spec["method"], tuple(trusted), place)
     return run_of(config, place, folder / WEIGHTS, AGAIN), config

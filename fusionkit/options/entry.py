@@ -40,8 +40,7 @@ class OptionInfo:
             if none is given. optional: None is allowed.
         choices: the only texts allowed. gt, ge, lt, le: bounds of a number. pattern: a regular expression for the whole
             text. unit, example: those of the value, for error messages.
-        later: the field is newer than the first digests, so it is part of a digest only if its value is not the
-            default.
+        later: the field is part of a digest only if its value is not the default, so that digests on record stay.
         flag: its name in commands and YAML files; the field's name unless given. parameter: its name in functions; the
             flag unless given. metavar: the placeholder of its value, for help.
         lists: the meaning of several values: ``swept``, a flag given several times makes a run for each; ``whole``,

@@ -17,25 +17,14 @@ from fusionkit.specs import canonical_json
 COMPARED = ("weights", "tokenizer", "config")
 
 
-def as_recorded(identity: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:
-    """An identity as it is compared with another one: without ``config`` if the other is of an early release.
-
-    Early releases recorded no ``config``. Today's record one, with a ``model_type``, for every encoder but a BERT. A
-    BERT has one only where its settings are unusual, so its missing ``config`` says nothing about the release.
-    """
-    early = "config" not in beside and "model_type" in identity.get("config", {})
-    return {name: value for name, value in identity.items() if not (early and name == "config")}
-
-
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """The compared parts in which two identities differ."""
-    ours, theirs = as_recorded(one, other), as_recorded(other, one)
-    return [part for part in COMPARED if ours.get(part) != theirs.get(part)]
+    return [part for part in COMPARED if one.get(part) != other.get(part)]
 
 
-def shown_identity(identity: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, str]:
-    """The compared parts of an identity beside another one, by name, short enough to be read."""
-    told = {part: part_text(as_recorded(identity, beside), part).removeprefix("sha256 ") for part in COMPARED}
+def shown_identity(identity: Mapping[str, Any]) -> dict[str, str]:
+    """The compared parts of an identity by name, short enough to be read."""
+    told = {part: part_text(identity, part).removeprefix("sha256 ") for part in COMPARED}
     return {f"encoder {part}": text if part == "config" else text[:16] for part, text in told.items()}
 
 

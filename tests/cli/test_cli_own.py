@@ -152,8 +152,11 @@ def test_an_exported_head_that_names_any_other_module_does_not_import_it(
     (lab / "trap.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'sprung')!r}).touch()\n")
     config = json.loads((exported / "config.json").read_text(encoding="utf-8"))
     before = json.dumps(config)
-    for fusion, head in (("trap:It", "tagger"), ("last", "trap:It"), ("last", "tagger+trap:It")):
-        config["spec"] |= {"fusion": fusion, "head": head}
+    for fusion, head, method in (
+        ("trap:It", "tagger", "frozen"), ("last", "trap:It", "frozen"), ("last", "tagger+trap:It", "frozen"),
+        ("last", "tagger", "trap:It"), ("last", "tagger", "trap:It:64,share=no"),
+    ):  # fmt: skip
+        config["spec"] |= {"fusion": fusion, "head": head, "method": method}
         (exported / "config.json").write_text(json.dumps(config))
         with pytest.raises(UsageError, match="wants to run Python code of trap"):
             load(exported, device="cpu")

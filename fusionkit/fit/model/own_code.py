@@ -1,4 +1,4 @@
-"""A user's own fusion or head in a run: the record of its code, and whether the code is still the same.
+"""A user's own fusion, head or method in a run: the record of its code, and whether the code is still the same.
 
 A run whose code has changed is loaded, with a note: most changes of a file do not change the class, and weights that no
 longer fit are refused anyway.
@@ -13,26 +13,26 @@ from typing import Any
 
 from fusionkit.errors import SourceWarning, UsageError
 from fusionkit.fusions import REGISTRY as FUSIONS
-from fusionkit.fusions import fusion_kind
 from fusionkit.heads import HEADS as OUR_HEADS
 from fusionkit.heads import LM_HEADS
 from fusionkit.heads import REGISTRY as HEADS
+from fusionkit.methods.table import REGISTRY as METHODS
 from fusionkit.registry import Registry, changed
-from fusionkit.specs import RunSpec
+from fusionkit.specs import FROZEN, RunSpec
 
 Sources = list[dict[str, str | None]]
 
 
-def own_parts(fusion: str, head: str) -> list[tuple[Registry, str]]:
+def own_parts(fusion: str, head: str, method: str = FROZEN) -> list[tuple[Registry, str]]:
     """The names in a run that are not fusionkit's own, each with its registry; nothing is imported."""
     heads = [(HEADS, part) for part in head.split("+") if part not in (*OUR_HEADS, *LM_HEADS)]
-    kind = fusion_kind(fusion)
-    return [*([(FUSIONS, kind)] if FUSIONS.is_own(kind) else []), *heads]
+    classes = ((FUSIONS, FUSIONS.split(fusion)[0]), (METHODS, METHODS.split(method)[0]))
+    return [*((registry, name) for registry, name in classes if registry.is_own(name)), *heads]
 
 
 def sources_of(spec: RunSpec) -> Sources | None:
     """The entries of a run's record for code that is not fusionkit's; UsageError where it cannot be imported."""
-    found = [registry.source(name) for registry, name in own_parts(spec.fusion, spec.head)]
+    found = [registry.source(name) for registry, name in own_parts(spec.fusion, spec.head, spec.method)]
     return [source for source in found if source is not None] or None
 
 
@@ -50,17 +50,17 @@ def warn_of_sources(spec: RunSpec, recorded: Iterable[Mapping[str, Any]] | None)
         warnings.warn(SourceWarning(f"{note}; scores and predictions may differ from training's"), stacklevel=2)
 
 
-def refuse_untrusted(fusion: str, head: str, trusted: Iterable[str], place: Path) -> None:
+def refuse_untrusted(fusion: str, head: str, method: str, trusted: Iterable[str], place: Path) -> None:
     """Refuse, as UsageError, an import path in somebody else's record unless the user trusts the module or a package
     above it. A short name belongs to a package that the user installed, so it is trusted.
     """
-    named = [name.partition(":")[0] for _, name in own_parts(fusion, head) if ":" in name]
+    named = [name.partition(":")[0] for _, name in own_parts(fusion, head, method) if ":" in name]
     untold = [module for module in named if not any(f"{module}.".startswith(f"{one}.") for one in trusted)]
     if untold:
         raise UsageError(
             f"{place} wants to run Python code of {' and '.join(untold)}, a name that whoever exported it chose",
-            expected="a fusion and a head of fusionkit's, or modules that you trust by name",
-            received=f"fusion {fusion!r} and head {head!r}",
+            expected="a fusion, a head and a method of fusionkit's, or modules that you trust by name",
+            received=f"fusion {fusion!r}, head {head!r} and method {method!r}",
             remedy="look at that code; then "
             + " ".join(f"--trust-module {module}" for module in untold)
             + f", from Python trust_modules={untold!r}",

@@ -158,8 +158,8 @@ def _differing(
     theirs = run.encoding["encoder"]
     # A run with a delta learned over another encoder, so its weights are of no use here.
     method = {} if run.delta is None else {"method": ("frozen", run.spec.method)}
-    ours = shown_identity(encoder, theirs)
-    fields = method | {name: (ours[name], value) for name, value in shown_identity(theirs, encoder).items()}
+    ours = shown_identity(encoder)
+    fields = method | {name: (ours[name], value) for name, value in shown_identity(theirs).items()}
     if part != "head":
         fields["fusion"] = (spec.fusion, run.spec.fusion)
         if len(parts_of(spec)) > 1 and len(run.parts) > 1:
