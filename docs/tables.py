@@ -21,10 +21,11 @@ import torch
 from fusionkit.cli.main import group
 from fusionkit.fusions import FUSIONS, fusion_class, fusion_layers, fusion_parameters, named, options_of
 from fusionkit.fusions.table import all_layers
-from fusionkit.heads import HEADS, build_head, decides_by_softmax
+from fusionkit.heads import HEADS, build_head
 from fusionkit.heads import REGISTRY as HEAD_REGISTRY
 from fusionkit.methods import METHODS, method_class, method_named, parse_method
 from fusionkit.methods.structure import Structure, structure_of
+from fusionkit.options.tables import FIT
 
 DOCS = Path(__file__).resolve().parent
 MARK = re.compile(r"(?m)^(<!-- (table|options): ([a-z-]+) -->\n)(?:.*\n)*?(<!-- end -->)$")
@@ -38,6 +39,7 @@ SHARED = {
     "nothing": "all",
     "alone": "several tasks are refused",
 }
+PAGES = {"fusion": ("A fusion", "fusions.md"), "head": ("A head", "heads.md")}  # what help lists in full
 # What is given as an example where a choice or a default does not show it.
 EXAMPLES = {
     "plan method": "pals:126", "plan fusion": "extra-layers:1", "tasks": "8", "budget-per-task": "400000",
@@ -89,10 +91,19 @@ def options_of_command(name: str) -> str:
     rows = []
     for each in command.params:
         if isinstance(each, click.Option):
-            told, _, default = (each.help or "").partition(" [default: ")
+            told, _, default = help_of(name, each).partition(" [default: ")
             rows.append([f"`{each.opts[0]}`", markdown(told), markdown(default.rstrip("].")) or default_of(each)])
             rows[-1].append(f"`{example_of(name, each)}`")
     return table(["option", "what it does", "default", "example"], rows)
+
+
+def help_of(command: str, option: click.Option) -> str:
+    """What help says of an option; in place of all fusions or heads a link to their page."""
+    name = option.opts[0].removeprefix("--")
+    if command == "fit" and name in PAGES:
+        what, page = PAGES[name]
+        return FIT[name].help.replace(what, f"{what} ([list]({page}))", 1)
+    return option.help or ""
 
 
 def default_of(option: click.Option) -> str:
@@ -132,8 +143,8 @@ def fusions_table() -> str:
             ]
             + [f"{count:,}{each if count else ''}" for count in counts]
         )
-    header = ["`--fusion`", "what it is", "layers", "parameters", "all-MiniLM-L6-v2", "24 layers × 1024"]
-    return table(header, rows)
+    header = ["`--fusion`", "what it is", "layers", "formula of parameters"]
+    return table([*header, "parameters, MiniLM (6 × 384)", "parameters, BERT-large (24 × 1024)"], rows)
 
 
 def options_table(classes: Mapping[str, type[Any]]) -> str:
@@ -154,54 +165,50 @@ def heads_table() -> str:
         with torch.device("meta"):
             count = sum(p.numel() for p in build_head(name, 384, 9, 0.0).parameters())
         told = [sentence(made, word) for word in ("Parameters", "Dropout acts on", "Source")]
-        smoothed = "yes" if decides_by_softmax(name) else "no"
-        rows.append([f"`{name}`", paragraph(made), ", ".join(entry.tasks), told[0], f"{count:,}", *told[1:], smoothed])
-    return table(
-        [
-            "`--head`",
-            "what it is",
-            "task",
-            "parameters",
-            "d = 384, C = 9",
-            "dropout acts on",
-            "source",
-            "label smoothing, class weights",
-        ],
-        rows,
-    )
+        rows.append([f"`{name}`", paragraph(made), ", ".join(entry.tasks), told[0], f"{count:,}", *told[1:]])
+    header = ["`--head`", "what it is", "task", "formula of parameters", "parameters at d = 384, C = 9"]
+    return table([*header, "dropout acts on", "source"], rows)
 
 
 def methods_table() -> str:
-    """Every method: what it trains, how many numbers, from which layer on."""
+    """Every method: what it does, how many numbers it trains, from which layer on."""
     rows = []
     for name, entry in METHODS.items():
-        made = method_class(name)
-        method = f"{name}:{WIDTHS[name]}" if name in WIDTHS else name
-        (base, lowest, depth), (large, *_) = trained_by(method, False), trained_by(method, True)
+        base, lowest, depth = trained_by(counted := sized(name), False)
         rows.append(
             [
                 f"`{method_named(name)}`",
                 f"{entry.summary.rstrip('.')} ({entry.paper.replace(' (', ', ').rstrip(')')})",
-                sentence(made, "Parameters"),
-                f"`{method}` {base:,}",
-                f"{large:,}",
+                f"`{counted}` {base:,}",
                 "none" if lowest > depth else "embeddings" if lowest == 0 else f"{lowest} of {depth}",
-                "yes" if entry.starts_as_encoder else "no",
                 "yes" if entry.merges else "no",
+            ]
+        )
+    return table(["`--method`", "what it does", "weights trained in BERT-base", "lowest layer", "merges"], rows)
+
+
+def method_details_table() -> str:
+    """Every method: its formula of parameters, how it starts, what tasks may share, its rates."""
+    rows = []
+    for name, entry in METHODS.items():
+        large, *_ = trained_by(counted := sized(name), True)
+        rows.append(
+            [
+                f"`{method_named(name)}`",
+                sentence(method_class(name), "Parameters"),
+                f"`{counted}` {large:,}",
+                "yes" if entry.starts_as_encoder else "no",
                 SHARED[entry.shared],
                 ", ".join(f"{rate:g}" for rate in entry.rates) or "none",
             ]
         )
-    header = [
-        "`--method`",
-        "what it does",
-        "parameters",
-        "BERT-base",
-        "BERT-large",
-        "lowest layer",
-        "starts as the encoder",
-    ]
-    return table([*header, "merges", "tasks may share", "rates of a grid"], rows)
+    header = ["`--method`", "formula of weights trained", "weights trained in BERT-large", "starts as the encoder"]
+    return table([*header, "tasks may share", "rates of a grid"], rows)
+
+
+def sized(name: str) -> str:
+    """A method with the size for which its weights are counted."""
+    return f"{name}:{WIDTHS[name]}" if name in WIDTHS else name
 
 
 def trained_by(method: str, large: bool) -> tuple[int, int, int]:
@@ -229,6 +236,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "options": lambda: options_table({name: fusion_class(name) for name in FUSIONS}),
     "heads": heads_table,
     "methods": methods_table,
+    "method-details": method_details_table,
     "method-options": lambda: options_table({name: method_class(name) for name in METHODS}),
 }
 

@@ -225,7 +225,7 @@ class RunSpec:
         "annealed",
         f"How each step's task is chosen, with several tasks: {', '.join(SAMPLINGS)}.",
         pattern="proportional|square-root|uniform|round-robin|annealed|"
-        r"temperature:(?=[0-9.]*[1-9])([0-9]+\.?[0-9]*|\.[0-9]+)",
+        r"temperature:(?=[0-9.]*[1-9])([0-9]+(\.[0-9]*)?|\.[0-9]+)",
         example=f"{', '.join(SAMPLINGS)}, T above 0",
         metavar="NAME",
         lists=SWEPT,
@@ -331,7 +331,7 @@ def parse_untrained(name: str) -> tuple[str, int | None]:
 
 def parse_bytes(text: str) -> int:
     """A number of bytes from ``50GB``, ``1.5TB``, ``300MiB`` or plain digits."""
-    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*(?:([kmgt]?)(i?)b)?\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:([kmgt]?)(i?)b)?", text.strip(), re.IGNORECASE)
     if match is None or not 0 < (number := float(match[1])) < 1e15:
         raise UsageError(
             "the number of bytes is out of range",

@@ -66,6 +66,17 @@ def test_a_child_answers_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch
     assert not runs_on(child.process.pid)
 
 
+def test_a_child_imports_nothing_from_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "signal.py").write_text("raise RuntimeError('not the library')")
+    monkeypatch.chdir(here)
+    child = ChildProcess("echo")
+    child.send("one")
+    assert child.receive()[0] == "one"
+    child.end()
+
+
 @pytest.mark.parametrize(
     ("told", "how"), [("raise", "exit status 1: RuntimeError: as told"), ("abort", "SIGABRT")]
 )  # fmt: skip

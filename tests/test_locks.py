@@ -67,6 +67,20 @@ def test_a_folder_that_another_process_removes_is_made_again(tmp_path: Path, mon
     assert len(made) == 3
 
 
+def test_a_lock_is_not_a_link_to_another_file(tmp_path: Path) -> None:
+    """Its holder would sign its name over that file."""
+    (tmp_path / "thesis").write_text("content")
+    (tmp_path / "lock").symlink_to(tmp_path / "thesis")
+    with pytest.raises(OSError, match="symbolic links"):
+        try_lock(tmp_path / "lock")
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").symlink_to(tmp_path / "new")
+    with pytest.raises(OSError, match="symbolic links"):
+        try_lock(tmp_path / "lock")
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["lock", "thesis"]
+    assert (tmp_path / "thesis").read_text() == "content"
+
+
 def test_a_file_in_the_way_of_a_folder_is_an_error_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "new").touch()
     with pytest.raises(FileExistsError, match="new"):

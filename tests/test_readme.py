@@ -1,4 +1,4 @@
-"""The README's own words, run."""
+"""What the README and the first examples of Python say, run."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_python_example_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_examples_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = open_source(str(travel_desk("de")))
     encoder = load_encoder("minilm", device="cpu", words=True)
     encode(source, guess_columns(source), tmp_path / "my.store", EncodeSpec(), encoder)
     monkeypatch.chdir(tmp_path)
-    [block] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    names: dict[str, object] = {}
-    exec(block, names)
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    reading, training, *_ = re.findall(r"^```python\n(.*?)```", page, re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(reading, names)
     train, batch = names["train"], names["batch"]
-    assert train.hidden_states.shape == (train.row_offsets[-1], 7, 384)  # type: ignore[attr-defined]
-    assert len(train.examples) == 80  # type: ignore[attr-defined]
-    lengths = [train.row_offsets[i + 1] - train.row_offsets[i] for i in (0, 5, 7)]  # type: ignore[attr-defined]
-    assert batch.row_offsets.tolist() == [0, lengths[0], sum(lengths[:2]), sum(lengths)]  # type: ignore[attr-defined]
-    assert tuple(batch.hidden_states.shape) == (sum(lengths), 7, 384)  # type: ignore[attr-defined]
+    assert train.hidden_states.shape == (train.row_offsets[-1], 7, 384)
+    assert len(train.examples) == 80
+    lengths = [train.row_offsets[i + 1] - train.row_offsets[i] for i in (0, 5, 7)]
+    assert batch.row_offsets.tolist() == [0, lengths[0], sum(lengths[:2]), sum(lengths)]
+    assert tuple(batch.hidden_states.shape) == (sum(lengths), 7, 384)
+    exec(training, names)
+    assert [record["status"] for record in names["records"]] == ["finished"] * 6
 
 
 def test_every_linked_file_exists() -> None:

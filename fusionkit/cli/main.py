@@ -25,7 +25,7 @@ COMMANDS = {
     "run": "Take a study from sources to tables, figures and a page.",
     "results": "Summarise runs: mean, std and interval by any columns.",
     "report": "Write a page of runs: tables, charts, a look inside.",
-    "ablate": "Score a run without its adapters in spans of layers.",
+    "ablate": "Score a run without its adapters in consecutive layers.",
     "predict": "Run trained heads over new texts in one pass.",
     "evaluate": "Score trained heads on labelled data, class by class.",
     "export": "Write a run's head as a folder with a model card.",

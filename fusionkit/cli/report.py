@@ -15,7 +15,7 @@ from fusionkit.plural import counted
 @click.argument("runs", nargs=-1, required=True, type=FOLDER)
 @click.option("--out", "page", required=True, type=FOLDER, help="The page to write, report.html.")
 @click.option("--figures", type=FOLDER, help="Folder for every figure: SVG, PNG, CSV, Vega-Lite.")
-@click.option("--baseline", help="Method to compare with. [default: last]")
+@click.option("--baseline", help="Fusion, or fusion with its method, to compare with. [default: last]")
 @click.option(
     "--store", "stores", multiple=True, type=FOLDER, help="Folder of the stores, if they are not beside RUNS."
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -49,7 +50,12 @@ def started(settings: ClusterSettings, workers: dict[int, Any]) -> Iterator[tupl
         FusionkitError: the scheduler cannot listen where the settings say.
     """
     security = security_of(settings)
-    with dask.config.set(CONFIGURATION), ExitStack() as stack:
+    with (
+        # Dask imports from its folder first of all, and takes /tmp/dask-scratch-space also where it is somebody else's.
+        tempfile.TemporaryDirectory(prefix="fusionkit-scratch-") as folder,
+        dask.config.set({**CONFIGURATION, "temporary-directory": folder}),
+        ExitStack() as stack,
+    ):
         try:
             running = stack.enter_context(
                 SpecCluster(  # type: ignore[no-untyped-call]

@@ -15,6 +15,13 @@ DEATH_TIMEOUT = 60
 # On SIGTERM, from scancel or at the walltime, a worker would wait for its task. It is killed instead, which leaves no
 # broken file: files are written aside and renamed.
 ENDING = ("worker=$!", "trap 'kill -KILL $worker' TERM INT", "wait $worker")
+# A folder that no other user can write to: Dask imports from it first of all. TMPDIR may be one of the driver's machine
+# alone.
+SCRATCH = (
+    "scratch=$(mktemp -d || mktemp -d -p /tmp) || exit 1",
+    "trap 'rm -rf \"$scratch\"' EXIT",
+    'export DASK_TEMPORARY_DIRECTORY="$scratch"',
+)
 EXPORTS = {
     "TOKENIZERS_PARALLELISM": "false",
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
@@ -35,7 +42,8 @@ def job_script(
     threads = settings.threads or 1
     python = str(Path(settings.python or sys.executable).expanduser())
     worker = [
-        python, "-m", "distributed.cli.dask_worker", address,
+        # -P: it would import from the working folder first.
+        python, "-P", "-m", "distributed.cli.dask_worker", address,
         # A nanny would restart the process of a job that is being ended, and end one by its own count of memory.
         "--no-nanny", "--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard",
         "--dashboard-address", "127.0.0.1:0",
@@ -46,7 +54,7 @@ def job_script(
         worker += [TLS_ARGUMENTS[field], path]
     lines = ["#!/bin/bash", *directives(settings, name, gpus), ""]
     lines += [f"export {name}={value}" for name, value in {**EXPORTS, "OMP_NUM_THREADS": threads}.items()]
-    lines += settings.environment
+    lines += [*settings.environment, *SCRATCH]
     lines += [f'{shlex.join(worker)} --name "$SLURM_JOB_ID" &', *ENDING]
     return "\n".join(lines) + "\n"
 

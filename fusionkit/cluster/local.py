@@ -69,7 +69,6 @@ def open_local(settings: ClusterSettings) -> Iterator[LocalCluster]:
             "preload": "fusionkit.cluster.preload",
             "nthreads": 1,
             "memory_limit": 0,
-            "local_directory": folder,
         }
         workers = {
             number: {"cls": Nanny, "options": {**of_worker, "env": environment}}

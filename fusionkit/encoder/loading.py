@@ -16,7 +16,7 @@ from transformers.utils.hub import cached_file
 
 from fusionkit.encoder.masked_lm import load_masked_lm
 from fusionkit.encoder.model import Encoder
-from fusionkit.encoder.reference import BUNDLED, encoder_place
+from fusionkit.encoder.reference import BUNDLED, CHOICES, encoder_place
 from fusionkit.encoder.refusals import (
     loading_errors,
     probe,
@@ -67,6 +67,14 @@ def load_encoder(
     target = device_of(device)
     with loading_errors(reference):
         revision = _commit(place, revision) or revision
+        # With peft, transformers would load the model that this file names, and weights that may be pickled.
+        if _optional_file(place, "adapter_config.json", revision):
+            raise EncoderError(
+                f"encoder {reference!r} is an adapter of another model",
+                expected=CHOICES,
+                received="adapter_config.json",
+                remedy="merge it into its model: merge_and_unload().save_pretrained(FOLDER)",
+            )
         options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
         config = transformers.AutoConfig.from_pretrained(place, **options)
         tokenizer = transformers.AutoTokenizer.from_pretrained(
@@ -144,13 +152,13 @@ def tokenizer_of(reference: str) -> Any:
     """The tokenizer of a bundled name, a folder or a hub id that is in the cache.
 
     Raises:
-        EncoderError: it is not on this machine.
+        EncoderError: it is not on this machine, or needs code of its own.
     """
     reference, _ = parse_untrained(reference)
     place = str(BUNDLED[reference]()) if reference in BUNDLED else str(Path(reference).expanduser())
     with quiet_transformers():
         try:
-            return transformers.AutoTokenizer.from_pretrained(place, local_files_only=True)
+            return transformers.AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # OSError, ValueError and the library's own
             raise EncoderError(
                 f"the tokenizer of {reference!r} is not on this machine", received=type(error).__name__
@@ -194,16 +202,22 @@ def _max_length_of(config: Any, tokenizer: Any) -> int:
     return int(min(positions, tokenizer.model_max_length))
 
 
+def _optional_file(place: str, name: str, revision: str | None) -> str | None:
+    """The path of a file of an encoder; None where it has no such file, or none that can be reached."""
+    found: str | None = cached_file(
+        place,
+        name,
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return found
+
+
 def _pooling_of(place: str, revision: str | None) -> dict[str, Any] | None:
     """The pooling configuration of a sentence encoder's folder, or None."""
     with quiet_transformers():
-        pooling = cached_file(
-            place,
-            "1_Pooling/config.json",  # where sentence-transformers keeps it
-            revision=revision,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
+        pooling = _optional_file(place, "1_Pooling/config.json", revision)  # where sentence-transformers keeps it
     return json.loads(Path(pooling).read_text()) if pooling else None
 
 

@@ -63,9 +63,9 @@ def _front_matter(config: Mapping[str, Any]) -> dict[str, Any]:
             # The hub accepts only an id here, also for a data set that is not on the hub.
             dataset_type=re.sub(r"[^\w.-]+", "-", data).strip("-.") or "unnamed",
             dataset_name=data or "unnamed",
-            dataset_split=split,
-            metric_type=METRICS.get(score, score),
-            metric_name=name,
+            dataset_split=_line(split),
+            metric_type=_line(METRICS.get(score, score)),
+            metric_name=_line(name),
             metric_value=value,
         )
         for split, scores in config["scores"].items()
@@ -264,8 +264,9 @@ def _scores(config: Mapping[str, Any], tasks: Mapping[str, tuple[str, str]]) -> 
         head = "" if part == "" else f"### {escaped(' '.join(tasks[part]) if part in tasks else 'together')}\n\n"
         parts.append(head + _table(["metric", *scores, *spreads.values(), *floors], rows))
     if several:
+        runs = escaped(str(several["runs"]))
         parts.append(
-            f"Over seeds: mean ± standard deviation of {several['runs']} runs that differ in their seeds alone,\n"
+            f"Over seeds: mean ± standard deviation of {runs} runs that differ in their seeds alone,\n"
             "this one among them, and Student's 95 % interval of the mean."
         )
     if floors:
@@ -336,5 +337,6 @@ def _line(text: str) -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *([escaped(cell) for cell in row] for row in rows)]
+    head, *body = ([escaped(cell) for cell in row] for row in (header, *rows))
+    lines = [head, ["---"] * len(header), *body]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

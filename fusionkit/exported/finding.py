@@ -12,7 +12,8 @@ from huggingface_hub import errors, snapshot_download
 from fusionkit.errors import FusionkitError, UsageError, first_line
 from fusionkit.exported.config import BUNDLED, CARD, CONFIG, ENCODER, INSIDE, WEIGHTS, open_folder
 from fusionkit.runs.find_run import find_run
-from fusionkit.runs.folder import DELTA, RECORD
+from fusionkit.runs.folder import DELTA
+from fusionkit.specs import parse_untrained
 
 if TYPE_CHECKING:
     from fusionkit.fit.model.checkpoint import TrainedRun
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-def find_heads(place: str | Path) -> list[Path]:
-    """The folders of the heads that a user means: runs as :func:`find_run` finds them, else an exported head.
+def find_heads(place: str | Path) -> dict[Path, bool]:
+    """The folders of the heads that a user means, each with whether it is an export: runs as :func:`find_run` finds
+    them, else an exported head.
 
     Args:
         place: a run, a folder of runs, the beginning of a run, an exported folder, or a hub id (``owner/name``, if
@@ -31,11 +33,16 @@ def find_heads(place: str | Path) -> list[Path]:
         UsageError: there is no such head. FusionkitError: the hub cannot be reached.
     """
     path = Path(place).expanduser()
-    if path.is_dir() and not (path / RECORD).is_file() and any((path / file).is_file() for file in (CONFIG, WEIGHTS)):
-        return [path]
+    if _is_exported(path):
+        return {path: True}
     if not path.exists() and is_hub_id(str(place)):
-        return [fetched(str(place))]
-    return find_run(path)
+        return {fetched(str(place)): True}
+    return {folder: _is_exported(folder) for folder in find_run(path)}
+
+
+def _is_exported(folder: Path) -> bool:
+    # A run.json beside these files must not make a downloaded head a run: what a run names is trusted.
+    return any((folder / file).is_file() for file in (CONFIG, WEIGHTS))
 
 
 def open_heads(
@@ -57,32 +64,49 @@ def open_heads(
     """
     from fusionkit.fit.model.checkpoint import open_run  # loads torch
 
-    folders = dict.fromkeys(folder.resolve() for place in places for folder in find_heads(place))
+    heads = [(folder.resolve(), exported) for place in places for folder, exported in find_heads(place).items()]
+    exports = {folder for folder, exported in heads if exported}
     found = []
-    for folder in folders:
-        is_run = (folder / RECORD).is_file()
-        run, config = (open_run(folder), None) if is_run else open_folder(folder, trusted)
-        if config is not None and encoder is None:
-            _refuse_local(folder, run, config["encoder_kind"], trust_encoder)
+    for folder in dict.fromkeys(folder for folder, _ in heads):
+        if folder not in exports:
+            found.append(open_run(folder))
+            continue
+        run, config = open_folder(folder, trusted)
+        if encoder is None:
+            refuse_local(run, config["encoder_kind"], trust_encoder)
         found.append(run)
     return found
 
 
-def _refuse_local(folder: Path, run: TrainedRun, kind: str, trusted: bool) -> None:
-    """Refuse an untrusted encoder in a folder of this machine outside the head's own folder: otherwise the author of
-    the head would choose which local files are read.
+def refuse_local(run: TrainedRun, kind: str, trusted: bool | None) -> None:
+    """Refuse an export's encoder that is an untrusted folder of this machine outside the export: otherwise the author
+    of the head would choose which local files are read.
+
+    Args:
+        kind: ``encoder_kind`` of its ``config.json``. trusted: whether the user trusts the head's choice; None if the
+            caller has no option for that.
+
+    Raises:
+        UsageError: the encoder is refused.
     """
-    place = Path(run.encoder).expanduser()
+    folder, reference = run.folder.resolve(), parse_untrained(run.encoder)[0]
+    place = Path(reference)
+    try:
+        place = place.expanduser()
+        there, is_folder = place.exists(), place.is_dir()
+    except (OSError, RuntimeError):  # too long for a name, or the home of no user: no hub id either
+        there, is_folder, kind = False, False, "folder"
     inside = kind == INSIDE and place.resolve().is_relative_to(folder)
-    local = kind not in ("bundled", "hub", INSIDE) or (place.exists() and run.encoder != BUNDLED)
-    if inside or not local or (trusted and place.is_dir()):
+    local = kind not in ("bundled", "hub", INSIDE) or (there and reference != BUNDLED)
+    if inside or not local or (trusted and is_folder):
         return
+    trust = "; or load what the head names: --trust-encoder, trust_encoder=True"
     raise UsageError(
         f"the encoder of {folder} was a folder" if kind == "folder" else f"{folder} names a local encoder",
         expected=f"where it is now: {run.encoder}, weights {run.encoding['encoder']['weights'][:16]}…",
-        received="no encoder" if not place.exists() else f"{place.resolve()}, which nobody vouches for",
+        received=f"{place.resolve()}, which nobody vouches for" if there else "no encoder",
         remedy="give its folder: --encoder FOLDER, from Python encoder=FOLDER"
-        + ("" if not place.is_dir() else "; or load what the head names: --trust-encoder, trust_encoder=True"),
+        + (trust if is_folder and trusted is not None else ""),
     )
 
 

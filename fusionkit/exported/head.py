@@ -27,7 +27,7 @@ from fusionkit.exported.config import (
     is_export,
     open_folder,
 )
-from fusionkit.exported.finding import fetched
+from fusionkit.exported.finding import fetched, refuse_local
 from fusionkit.exported.other_runs import scores_of_others
 from fusionkit.fit.model.checkpoint import TrainedRun, open_run
 from fusionkit.fit.model.fused import FusedModel
@@ -103,10 +103,13 @@ class FusedHead(ModelHubMixin):
             encoder: where the encoder is now, if it has moved.
 
         Raises:
-            UsageError: its method cannot be part of the encoder's weights. EncoderError: the encoder cannot be loaded.
+            UsageError: its method cannot be part of the encoder's weights, or it is an export that names a folder of
+                this machine, and no ``encoder`` is given. EncoderError: the encoder cannot be loaded.
         """
         from fusionkit.tuning.trained import whole_encoder  # loads transformers
 
+        if encoder is None and is_export(self.run.folder):
+            refuse_local(self.run, self.config["encoder_kind"], None)
         head = type(self)(self.run, self.config)
         head._encoder = whole_encoder(self.run, encoder)
         return head

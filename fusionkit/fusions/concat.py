@@ -4,8 +4,8 @@ Symbols: ``z_j`` the states of layer j at one token, ``d`` their width, ``P`` an
 Source: "concat-fusion" in Cao et al. (2022), over the L transformer layers, without the embeddings. Its section 3.3 has
 the projection in front of the decoder.
 
-Options: ``first=yes`` makes the head's first layer the projection, which is how footnote 2 counts: the fusion is
-``[z_1; …; z_L]`` alone, learns nothing and is L·d wide; the head's first layer is L times as large as over ``last``.
+Options: ``first=yes`` leaves the projection out: the fusion is ``[z_1; …; z_L]``, L·d wide, with no weights of its own.
+The head's first layer does the projecting and is L times as large as over ``last``. Footnote 2 of Cao et al. counts so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One narrow transformer layer over all layers at once: ``z_L + U T(s) + b``, over an example's rows.
+"""One narrow transformer layer, d // r wide, over all layers at once: ``z_L + U T(s) + b``, over an example's rows.
 
     s = (Σ_i D_i z_i + c) / √n
 

@@ -1,4 +1,5 @@
-"""A narrow transformer beside the encoder's: ``z_L + U s_L + b``, a step for each layer, over an example's rows.
+"""A narrow transformer, d // r wide, beside the encoder's: ``z_L + U s_L + b``, a step for each layer, over
+an example's rows.
 
     s_0 = D_0 z_0        s_i = T_i(μ_i D_i z_i + (1 − μ_i) s_{i−1})        μ_i = sigmoid(a_i / 0.1)
 

@@ -12,6 +12,7 @@ from typing import IO
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of a file system without locks
 TRIES = 100  # attempts to lock a file in a folder that other processes may remove meanwhile
+OPENING = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def this_process() -> str:
@@ -23,10 +24,12 @@ def try_lock(path: Path) -> IO[str] | None:
     """The open, locked file at ``path``, created if there is none; None if another process holds it.
 
     A process may remove such a file only while holding it. OSError if the folder is not there or may not be written to,
-    or the file system has no locks.
+    the path is a link, or the file system has no locks.
     """
     while True:
-        file = path.open("a+", encoding="utf-8")
+        # Not behind a link, as `sign` would empty a file that is no lock.
+        handle = os.open(path, OPENING, 0o666)
+        file = os.fdopen(handle, "a+", encoding="utf-8")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Its last holder may have removed the file between our opening and locking it.

@@ -59,8 +59,9 @@ class ChildProcess(Channel):
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
         with theirs:
             handle = theirs.fileno()
+            # -P: the child would import `json` and `signal` from the working folder, if they are there.
             self.process = subprocess.Popen(
-                [sys.executable, "-c", BOOT, str(handle), module, json.dumps(sys.path)],
+                [sys.executable, "-P", "-c", BOOT, str(handle), module, json.dumps(sys.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=subprocess.STDOUT,

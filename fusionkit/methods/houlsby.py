@@ -7,7 +7,8 @@ Source: Houlsby et al. (2019), with GELU. Sharing: a re-implementation of 2020.
 
 Options: ``share=layer`` has one adapter for both places of a layer, ``share=three`` one for the six places of three
 consecutive layers. ``layers=-6:`` has adapters in the last six layers alone, ``layers=1:7`` in the first six.
-``norms=yes`` trains the layer norms of these layers too, as section 5.2 of the re-implementation does.
+``norms=yes`` trains the layer norms of these layers too, as section 5.2 of the adapters report (``pipelines/adapters``)
+does.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Symbols: ``l`` trained vectors that start at one, so that the encoder starts as it was; ``K``, ``V``, ``W_down`` frozen;
 ``u`` the input of the feed-forward network's last map.
-Source: Liu et al. (2022, t-few), by peft. Where one map gives query, key and value (ModernBERT, GPT-2), queries are
+Source: Liu et al. (2022, T-Few), by peft. Where one map gives query, key and value (ModernBERT, GPT-2), queries are
 scaled too.
 
 Options: ``layers=-6:`` adds the vectors to the last six layers only.

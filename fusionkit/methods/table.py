@@ -119,7 +119,7 @@ METHODS = {
     "ia3": MethodEntry(
         path="fusionkit.methods.ia3:Ia3",
         summary="Train factors of keys, values and the feed-forward network's inner units.",
-        paper="Liu et al. (2022, t-few)",
+        paper="Liu et al. (2022, T-Few)",
         rates=(3e-3, 1e-3, 1e-2, 3e-2),
         merges=True,
     ),
@@ -133,7 +133,7 @@ METHODS = {
     ),
     "prefix": MethodEntry(
         path="fusionkit.methods.prefix:Prefix",
-        summary="Train P keys and values in front of each layer's own (P-tuning v2).",
+        summary="Train P keys and values in front of each layer's own.",
         paper="Liu et al. (2022, P-tuning v2)",
         rates=(1e-2, 5e-3, 2e-2, 5e-2),
         epochs=10,

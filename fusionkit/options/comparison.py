@@ -37,7 +37,8 @@ class Comparison:
     )
     block: str = option(
         "data_seed",
-        "The unit that differences are resampled by; data generalises to other data sets.",
+        "What counts as one independent difference: data_seed, a training set and its seed; data, a data set, so that "
+        "the result holds for other data sets.",
         choices=BLOCKS,
     )
     interval: str = option("t", "How 95 % intervals are computed.", choices=INTERVALS)

@@ -43,7 +43,7 @@ def read_records(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             digest.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         told = error.strerror if isinstance(error, OSError) else "no UTF-8"
         raise UsageError(f"{path} cannot be read", expected="a file of records", received=told) from error
@@ -61,7 +61,7 @@ def read_records(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         raise UsageError(
             f"{path} holds no records",
             expected="a JSON object a line, each a finished run, as docs/records/*.jsonl have them",
-            received="an empty file" if not lines else "a head alone",
+            received="a head alone" if head else "an empty file",
             remedy="check the path",
         )
     return head, found

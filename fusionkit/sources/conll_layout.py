@@ -182,7 +182,7 @@ def _count_words(sentences: Iterable[Sentence]) -> bool:
     seen = False
     for sentence in sentences:
         firsts = [fields[0] for fields in sentence.words]
-        numbers = [int(text) for text in firsts if text.isdecimal()]
+        numbers = [int(text[:10]) for text in firsts if text.isdecimal()]  # no sentence has 10⁹ words
         if not all(map(COUNTED.fullmatch, firsts)) or numbers[:1] not in ([0], [1]):
             return False
         if numbers != [*range(numbers[0], numbers[0] + len(numbers))]:

@@ -52,6 +52,7 @@ CLASS, TAGS, SPANS, SEVERAL, NUMBER, NATS, HITS = "class", "tags", "spans", "sev
 FRAME = "frame"  # a score of several tasks: the share of examples with all answers right
 Array = NDArray[Any]
 ROUNDING = 1e-12
+MOST_BYTES = 1 << 28  # of the answers in one record, unpacked
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,8 +317,7 @@ def _label_sets(gold: Sequence[Any], found: Sequence[Any], labels: Sequence[str]
 
 def small(numbers: Array) -> Array:
     """Whole numbers, none negative, in the smallest integer type that holds them."""
-    kind = np.min_scalar_type(int(numbers.max(initial=0)))
-    return numbers.astype(kind)
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
 def _columns(arrays: Iterable[Array]) -> Floats:
@@ -337,9 +337,7 @@ def _moments(metric: str, told: Array, found: Array) -> Floats | None:
 
 
 def to_text(answers: Mapping[str, RunAnswers]) -> str:
-    """The answers as text, for a file of records; those of a span tagger without their words, which are half of the
-    bytes.
-    """
+    """The answers as text, for a file of records; those of a span tagger without their words, half of the bytes."""
     answers = {
         data: RunAnswers({k: _brief(v) for k, v in run.parts.items()}, run.frame) for data, run in answers.items()
     }
@@ -353,10 +351,14 @@ def _brief(part: KeptAnswers) -> KeptAnswers:
 
 def from_text(text: str) -> dict[str, RunAnswers]:
     """The inverse of :func:`to_text`; ValueError for other text."""
+    unpacker = zlib.decompressobj()
     try:
-        return from_bytes(zlib.decompress(base64.b64decode(text, validate=True)))
+        content = unpacker.decompress(base64.b64decode(text, validate=True), MOST_BYTES)
     except zlib.error as error:
         raise ValueError(f"no kept answers: {error}") from error
+    if not unpacker.eof:
+        raise ValueError("no kept answers: too long, or cut off")
+    return from_bytes(content)
 
 
 def to_bytes(answers: Mapping[str, RunAnswers]) -> bytes:

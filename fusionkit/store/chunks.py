@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
+import pyarrow as pa
 from numcodecs import zstd
 from numpy.typing import NDArray
 
@@ -156,8 +157,13 @@ def read_chunk(path: Place, array: ChunkedArray, compression: str, recorded: int
         raise StoreError(f"chunk {path} is not the one that was recorded", remedy="open the store again")
     if fault is not None:
         raise StoreError(f"chunk {path} is damaged", received=fault, remedy="see `fusionkit verify`, then encode again")
-    whole = zstd.decompress(memoryview(raw)[:-CHECKSUM_BYTES]) if compression == "zstd" else raw
-    flat = np.frombuffer(whole, array.dtype, int(np.prod(array.chunk_shape)))
+    content: Any = memoryview(raw)[:-CHECKSUM_BYTES]
+    if compression == "zstd":
+        try:  # Not numcodecs: it makes room for as many bytes as the frame says.
+            content = pa.decompress(content, array.chunk_bytes, "zstd")
+        except (OSError, ValueError) as error:  # Arrow's own errors
+            raise damaged_store(path, f"no zstd frame of {array.chunk_bytes} bytes") from error
+    flat = np.frombuffer(content, array.dtype)
     return flat.reshape(array.chunk_shape).copy()  # its own memory, which readers can tell from a map
 
 

@@ -245,9 +245,11 @@ class Store:
             return PlannedChunks(self.path)
         if isinstance(self.path, Path) and self._is_mapped:
             return MappedChunks(self.path, split, layout)
-        # The name depends on the chunks' checksums, so a new store at the same address does not find the old chunks.
+        # By address, as the checksums of another store may be chosen to be equal; by checksums, as a new store may be
+        # at the same address.
         recorded = self.manifest["splits"][split]["chunks"]
-        name = digest_of([self.manifest["identity"], split, recorded])
+        place = self.path.resolve() if isinstance(self.path, Path) else self.path
+        name = digest_of([str(place), self.manifest["identity"], split, recorded])
         return FetchedChunks(self.path, split, layout, name, default_cache(), recorded)
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ from fusionkit.dataset.stores import Stores
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
-from fusionkit.errors import UsageError, first_line
+from fusionkit.errors import StoppedError, UsageError, first_line
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.io.files import checked_bytes, damaged, read_json
 from fusionkit.machine.devices import CPU
@@ -26,6 +26,7 @@ from fusionkit.tasks import ALONE, parts_of
 from fusionkit.tuning.encoder import TunedEncoder, encoder_of, tuned
 from fusionkit.tuning.live import live_data
 from fusionkit.tuning.tokens import TokenSource
+from fusionkit.tuning.weights_plan import WeightsPlan
 
 AGAIN = "restore the file, or train the run again"
 
@@ -68,14 +69,31 @@ def trained_encoder(
     Raises:
         EncoderError: it cannot be loaded, or is not the run's. StoreError: the delta is missing or damaged.
     """
+    delta = delta_of(run) if delta is None else delta
     loaded = encoder_of_run(run, place, device, trust_remote_code, "float32")
+    _refuse_larger(run, loaded, delta)
     method = tuned(loaded, dataclasses.replace(run.spec, checkpointing=False))
-    method.attached.load_delta(of_task(delta_of(run) if delta is None else delta, run.name))
+    method.attached.load_delta(of_task(delta, run.name))
     if parse_method(run.spec.method).entry.merges:
         method.attached.merge()
     method.attached.train(False)
     loaded.model.requires_grad_(False)
     return dataclasses.replace(loaded, max_length=loaded.max_length - method.attached.positions_added)
+
+
+def _refuse_larger(run: TrainedRun, encoder: Encoder, delta: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a method with more weights than were kept of it, before memory is taken for them (StoreError)."""
+    assert encoder.loading is not None
+    of = {name: encoder.loading[name] for name in ("reference", "trust_remote_code", "revision")}
+    try:
+        count = WeightsPlan(tasks=1, **of).kept(run.spec.method)
+    except (UsageError, StoppedError):
+        raise
+    except Exception:  # some encoders, and methods of the user's own, need the weights themselves
+        return
+    if count > (there := sum(weights.numel() for weights in delta.values())):
+        expected = f"{count:,} numbers of the method {run.spec.method}"
+        raise damaged(run.folder / DELTA, expected, f"{there:,} numbers", AGAIN)
 
 
 def own_encoders(

@@ -91,3 +91,5 @@ def test_a_label_is_no_command_of_latex_or_markdown() -> None:
     assert text.splitlines()[0].startswith("% ")
     assert "\n\\end{document}" not in text
     assert not CONTROL.search(text + markdown(frame, [name]))
+    frame["metric"] = "<b>a|b</b>"
+    assert r"\<b\>a\|b\</b\>" in markdown(frame)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,6 +66,16 @@ def edited(lab: Path) -> Iterator[None]:
     path.write_text(before)
     sys.modules.pop("clilab.heads")
     registry.load.cache_clear()
+
+
+@pytest.fixture
+def trap(lab: Path, tmp_path: Path) -> Iterator[None]:
+    """A module that makes a file if it is imported, which must not happen."""
+    sprung = tmp_path / "sprung"
+    (lab / "trap.py").write_text(f"import pathlib\npathlib.Path({str(sprung)!r}).touch()\n")
+    yield
+    assert not sprung.exists()
+    assert "trap" not in sys.modules
 
 
 @pytest.mark.soak("products")
@@ -147,22 +158,36 @@ def test_an_exported_head_runs_no_code_that_is_not_trusted(exported: Path, fusio
 
 
 def test_an_exported_head_that_names_any_other_module_does_not_import_it(
-    exported: Path, lab: Path, tmp_path: Path
+    exported: Path, trap: None, tmp_path: Path
 ) -> None:
-    (lab / "trap.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'sprung')!r}).touch()\n")
-    config = json.loads((exported / "config.json").read_text(encoding="utf-8"))
-    before = json.dumps(config)
-    for fusion, head, method in (
+    head = shutil.copytree(exported, tmp_path / "0123456789abcdef")
+    sound = json.loads((head / "config.json").read_text(encoding="utf-8"))
+    for fusion, name, method in (
         ("trap:It", "tagger", "frozen"), ("last", "trap:It", "frozen"), ("last", "tagger+trap:It", "frozen"),
         ("last", "tagger", "trap:It"), ("last", "tagger", "trap:It:64,share=no"),
     ):  # fmt: skip
-        config["spec"] |= {"fusion": fusion, "head": head, "method": method}
-        (exported / "config.json").write_text(json.dumps(config))
+        spec = {**sound["spec"], "fusion": fusion, "head": name, "method": method}
+        (head / "config.json").write_text(json.dumps({**sound, "spec": spec}))
         with pytest.raises(UsageError, match="wants to run Python code of trap"):
-            load(exported, device="cpu")
-    (exported / "config.json").write_text(before)
-    assert not (tmp_path / "sprung").exists()
-    assert "trap" not in sys.modules
+            load(head, device="cpu")
+    # The record of a run beside the config makes it no run, whether the head or the folder around it is named.
+    spec = {**sound["spec"], "fusion": "trap:It"}
+    (head / "run.json").write_text(json.dumps({**sound, "spec": spec, "status": "finished"}))
+    (head / "config.json").write_text(json.dumps(sound))
+    for place in (head, tmp_path):
+        with pytest.raises(UsageError, match="wants to run Python code of clilab"):
+            load(place, device="cpu")
+
+
+def test_what_reads_records_alone_imports_nothing(runs: Path, trap: None, tmp_path: Path, fusionkit: Command) -> None:
+    folder = tmp_path / "foreign" / "0123456789abcdef"
+    folder.mkdir(parents=True)
+    record = json.loads(min(runs.glob("*/run.json")).read_text(encoding="utf-8"))
+    record["spec"] |= {"fusion": "trap:It", "head": "trap:It"}
+    (folder / "run.json").write_text(json.dumps(record))
+    for command in ("results", "status", "info"):
+        done = fusionkit(command, folder.parent, "--json")
+        assert done.code == 0, done.err
 
 
 def test_a_module_that_is_nowhere_is_refused_before_a_store_is_opened(tmp_path: Path, fusionkit: Command) -> None:

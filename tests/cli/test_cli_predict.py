@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fusionkit.cli.predict_io import runs_and_texts
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
 from fusionkit.fit.model.checkpoint import open_run
@@ -112,6 +113,11 @@ def test_heads_that_fill_the_line_get_a_line_each(
     assert header.split() == ["text", "head", "answer"]
     at = header.index("head")
     assert [name for row in rows if (name := row[at:].split(" ")[0])] == ["intent", "slots"]
+
+
+def test_a_text_that_begins_like_a_home_folder_is_a_text(tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()
+    assert runs_and_texts([str(tmp_path), "~20 rooms", "Oslo"]) == ([str(tmp_path)], ["~20 rooms", "Oslo"])
 
 
 def test_text_that_is_too_long_is_said(fusionkit: Command, runs: Path) -> None:

@@ -38,7 +38,7 @@ def is_the_job(printed: str, asked: Path) -> None:
     assert "#SBATCH --cpus-per-task=3" in lines
     assert "module load cuda" in lines
     assert "export OMP_NUM_THREADS=3" in lines
-    worker = f"{shlex.quote(sys.executable)} -m distributed.cli.dask_worker tls://SCHEDULER:PORT"
+    worker = f"{shlex.quote(sys.executable)} -P -m distributed.cli.dask_worker tls://SCHEDULER:PORT"
     assert any(line.startswith(worker) for line in lines)
     assert "--gres" not in printed
     assert [path.name for path in asked.parent.iterdir()] == [asked.name]

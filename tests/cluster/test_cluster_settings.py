@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import stat
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import pytest
 import torch
 
 from fusionkit.cluster import ClusterSettings, open_cluster, read_settings
+from fusionkit.cluster.dask_config import started
 from fusionkit.cluster.job_script import job_script
 from fusionkit.cluster.local import devices, environments_of
 from fusionkit.cluster.part_map import _told
@@ -101,7 +105,35 @@ def test_quotes_change_nothing_and_a_key_alone_leaves_the_default(tmp_path: Path
 def test_the_interpreter_of_a_job_may_be_below_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     script = job_script(ClusterSettings(kind="slurm", python="~/env/bin/python"), "name", "tcp://host:1", 0)
-    assert "/home/somebody/env/bin/python -m distributed" in script
+    assert "/home/somebody/env/bin/python -P -m distributed" in script
+
+
+def test_a_worker_of_a_job_imports_from_no_folder_that_another_user_may_own() -> None:
+    """Dask imports from its scratch folder first; its default is one folder of /tmp for all users."""
+    settings = ClusterSettings(kind="slurm", environment=("module load cuda",))
+    lines = job_script(settings, "name", "tcp://host:1", 0).splitlines()
+    scratch = lines.index('export DASK_TEMPORARY_DIRECTORY="$scratch"')
+    worker = next(at for at, line in enumerate(lines) if "dask_worker" in line)
+    assert lines[scratch - 2].startswith("scratch=$(mktemp -d")
+    assert lines.index("module load cuda") < scratch < worker
+
+
+def test_a_scheduler_imports_from_no_folder_that_another_user_may_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = tmp_path / "dask-scratch-space"
+    common.mkdir()
+    common.chmod(0o777)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = list(sys.path)
+    with started(ClusterSettings(public=True), {}):
+        added = [Path(each) for each in sys.path if each not in before]
+        assert added  # as long as Dask does so
+        assert [each for each in added if common in each.parents] == []
+        private = [each for each in tmp_path.iterdir() if each != common]
+        assert [stat.S_IMODE(each.stat().st_mode) for each in private] == [0o700]
+    assert sys.path == before
+    assert list(tmp_path.iterdir()) == [common]
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,11 @@ def test_a_store_over_its_budget_is_refused_and_nothing_is_left(
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("50GB", 50 * 10**9), ("1.5TB", 1_500 * 10**9), ("300MiB", 300 * 2**20), ("7", 7), ("2 kb", 2000), ("9B", 9)],
-)
+    [
+        ("50GB", 50 * 10**9), ("1.5TB", 1_500 * 10**9), ("300MiB", 300 * 2**20), ("7", 7), ("2 kb", 2000), ("9B", 9),
+        (" 9.B ", 9), (".5kb", 500),
+    ],
+)  # fmt: skip
 def test_bytes_are_read_with_their_unit(text: str, expected: int) -> None:
     assert parse_bytes(text) == expected
 
@@ -143,3 +146,9 @@ def test_bytes_are_read_with_their_unit(text: str, expected: int) -> None:
 def test_no_number_of_bytes_is_refused(text: Any) -> None:
     with pytest.raises(UsageError, match="number of bytes"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize("long", ["9", " "])
+def test_a_long_text_that_is_no_number_of_bytes_is_refused_at_once(long: str) -> None:
+    with pytest.raises(UsageError, match="number of bytes"):
+        parse_bytes(f"9{long * 100_000}x")

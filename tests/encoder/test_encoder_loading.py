@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers.modeling_outputs import BaseModelOutput
 
 from fusionkit.encoder import load_encoder
+from fusionkit.encoder.loading import tokenizer_of
 from fusionkit.errors import EncoderError, UsageError
 from fusionkit.store.same_encoder import refuse_other_encoder
 
@@ -269,3 +270,25 @@ def test_an_untrained_encoder_has_the_weights_of_its_seed_and_no_others(tiny: Ca
     assert load_encoder(one.name, device="cpu").identity == one.identity
     assert one.loading is not None
     assert load_encoder(**one.loading).name == one.name
+
+
+def test_an_adapter_is_no_encoder(copy: Callable[[str], Path]) -> None:
+    """With peft, the library would load the model that the file names, and weights that may be pickled."""
+    folder = copy("bert")
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "org/other", "peft_type": "LORA"}')
+    error = refusal(folder)
+    assert "is an adapter of another model" in error.what
+    assert "merge_and_unload" in str(error.remedy)
+
+
+def test_nobody_is_asked_whether_a_tokenizer_may_run_its_code(
+    copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, asked = copy("bert"), list[str]()
+    (folder / "config.json").write_text('{"model_type": "no-such-architecture"}')
+    settings = {"auto_map": {"AutoTokenizer": ["own.OwnTokenizer", None]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    monkeypatch.setattr("builtins.input", asked.append)
+    with pytest.raises(EncoderError, match="the tokenizer of"):
+        tokenizer_of(str(folder))
+    assert asked == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fusionkit.heads import HEADS, REGISTRY, build_head, decides_by_softmax
+from fusionkit.heads import HEADS, REGISTRY, build_head
 from fusionkit.tasks import TASKS
 
 
@@ -16,13 +16,12 @@ def rows(tables: Any) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
 
 
-def test_the_page_has_every_head_with_its_tasks_and_who_decides_by_softmax(tables: Any) -> None:
+def test_the_page_has_every_head_with_its_tasks(tables: Any) -> None:
     assert [row[0].strip("`") for row in rows(tables)] == list(HEADS)
-    for name, _, tasks, _, _, dropout, source, smoothed in rows(tables):
+    for name, _, tasks, _, _, dropout, source in rows(tables):
         head = name.strip("`")
         assert tasks.split(", ") == [task.name for task in TASKS.values() if head in task.heads]
         assert "none" not in (dropout, source)
-        assert (smoothed == "yes") == decides_by_softmax(head)
 
 
 @pytest.mark.parametrize("name", HEADS)

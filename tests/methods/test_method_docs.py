@@ -20,21 +20,28 @@ def page(tables: Any) -> list[list[str]]:
     return rows(tables.TABLES["methods"]())
 
 
-def test_the_page_has_every_method_in_order(page: list[list[str]]) -> None:
-    assert [row[0] for row in page] == [f"`{method_named(name)}`" for name in METHODS]
-    assert {len(row) for row in page} == {10}
+@pytest.fixture(scope="module")
+def details(tables: Any) -> list[list[str]]:
+    """The cells of the table of their details, counted alike."""
+    return rows(tables.TABLES["method-details"]())
 
 
-def test_the_parameters_that_are_said_are_those_that_are_counted(tables: Any, page: list[list[str]]) -> None:
-    sizes = {
-        3: {"L": 12, "d": 768, "f": 3072, "N": 108_891_648},
-        4: {"L": 24, "d": 1024, "f": 4096, "N": 334_092_288},
-    }
-    for name, row in zip(METHODS, page, strict=True):
+def test_the_page_has_every_method_in_order(page: list[list[str]], details: list[list[str]]) -> None:
+    for found, columns in ((page, 5), (details, 6)):
+        assert [row[0] for row in found] == [f"`{method_named(name)}`" for name in METHODS]
+        assert {len(row) for row in found} == {columns}
+
+
+def test_the_parameters_that_are_said_are_those_that_are_counted(
+    tables: Any, page: list[list[str]], details: list[list[str]]
+) -> None:
+    base = {"L": 12, "d": 768, "f": 3072, "N": 108_891_648}
+    large = {"L": 24, "d": 1024, "f": 4096, "N": 334_092_288}
+    for name, row, detail in zip(METHODS, page, details, strict=True):
         made = method_class(name)
         argument = {option.name: tables.WIDTHS[name] for option in options_of(made).values() if option.required}
-        for column, size in sizes.items():
-            counted = int(row[column].rpartition(" ")[2].replace(",", ""))
+        for cell, size in ((row[2], base), (detail[2], large)):
+            counted = int(cell.rpartition(" ")[2].replace(",", ""))
             assert tables.parameters_said(made, {**size, **argument}) == counted, name
 
 

@@ -37,7 +37,8 @@ OUT_OF_RANGE: list[tuple[str, Any]] = [
     ("fusion_layers", "-4:"), ("optimizer", "sgd"), ("class_weights", "even"), ("warmup", -0.1), ("warmup", 1.0),
     ("clip_norm", 0.0), ("clip_norm", float("inf")), ("clip_norm", float("nan")), ("label_smoothing", -0.1),
     ("label_smoothing", 1.0), ("patience", 0), ("joint_fusion", "both"),
-    ("sampling", "temperature:"), ("sampling", "greedy"),
+    ("sampling", "temperature:"), ("sampling", "greedy"), ("sampling", "temperature:1.2.3"),
+    ("sampling", "temperature:0.0"), ("sampling", "temperature:."),
     ("steps_per_epoch", 0), ("choose_epoch", "last"), ("task_batches", "8,"), ("init_part", "all"), ("freeze", "none"),
     ("draw", "stratifeid"), ("draw", "ids"), ("draw_ids", "0123456789abcdef"), ("validate_on", 0), ("order", "sorted"),
     ("validate_every", 0), ("compute_dtype", "float16"), ("max_steps", 0),
@@ -122,6 +123,17 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(UsageError) as caught:
         dataclasses.replace(RUN, **{name: value})
     assert name in str(caught.value).splitlines()[0]
+
+
+@pytest.mark.parametrize("text", ["2", "2.", "2.5", ".5", "0.5", "00.10", "10"])
+def test_a_temperature_is_a_number_above_0(text: str) -> None:
+    assert dataclasses.replace(RUN, sampling=f"temperature:{text}").sampling == f"temperature:{text}"
+
+
+def test_digits_without_end_are_refused_at_once() -> None:
+    """Who sends records may write such a field; with a slow pattern it would take a minute."""
+    with pytest.raises(UsageError, match="sampling"):
+        dataclasses.replace(RUN, sampling=f"temperature:{'9' * 100_000}x")
 
 
 def test_a_value_out_of_range_is_tried_of_every_option_that_has_a_range() -> None:

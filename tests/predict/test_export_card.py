@@ -92,10 +92,18 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+def named(config: dict[str, Any], name: str) -> dict[str, Any]:
+    """The config with a name from elsewhere in each place that can have one."""
+    found = config["scores"]["validation"]
+    return {
+        **config, "data": name, "labels": [name, "O"], "spec": {**config["spec"], "label": name},
+        "scores": {name: found}, "over_seeds": {"runs": name, "scores": {name: {}}}, "floors": {name: {name: found}},
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_from_data_stay_plain_words(config: dict[str, Any], name: str) -> None:
-    odd = {**config, "data": name, "labels": [name, "O"], "spec": {**config["spec"], "label": name}}
-    content = str(model_card(odd))
+    content = str(model_card(named(config, name)))
     front, body = content.removeprefix("---\n").split("\n---\n", 1)
     plain = " ".join("".join(c if c.isprintable() else " " for c in name).split())
     read = yaml.safe_load(front)
@@ -103,7 +111,7 @@ def test_names_from_data_stay_plain_words(config: dict[str, Any], name: str) -> 
     assert results[0]["dataset"]["name"] == plain
     assert read["model-index"][0]["name"] == f"{plain} (attention, crf)"
     assert {*read} == {"library_name", "metrics", "pipeline_tag", "tags", "model-index"}
-    assert len(body.splitlines()) == len(str(model_card(config)).split("\n---\n", 1)[1].splitlines())
+    assert len(body.splitlines()) == len(str(model_card(named(config, "plain"))).split("\n---\n", 1)[1].splitlines())
     assert ModelCard(content).data.to_dict() == read  # type: ignore[no-untyped-call]
     # As a Markdown reader understands it: words, no mark-up.
     inline = [token for token in MarkdownIt("commonmark").enable("table").parse(body) if token.type == "inline"]

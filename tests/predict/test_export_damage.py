@@ -146,6 +146,30 @@ def test_an_encoder_in_a_folder_of_this_machine_is_loaded_on_the_users_word_only
     assert len(fusionkit.evaluate(head, data=labelled, device="cpu", trust_encoder=True)) == 1
 
 
+@pytest.mark.parametrize("name", ["FOLDER (untrained 3)", "~no-such-user/x", "x" * 300])
+def test_an_encoder_that_no_hub_id_can_name_is_refused_as_a_folder(head: Path, bert: Path, name: str) -> None:
+    change(head, encoder=name.replace("FOLDER", str(bert)), encoder_kind="hub")
+    with pytest.raises(UsageError, match="where it is now"):
+        fusionkit.load(head, device="cpu")
+
+
+def test_a_whole_encoder_of_this_machine_is_saved_on_the_users_word_only(head: Path, bert: Path) -> None:
+    change(head, encoder=str(bert), encoder_kind="hub")
+    loaded = fusionkit.FusedHead.from_pretrained(head)
+    with pytest.raises(UsageError, match="names a local encoder"):
+        loaded.with_encoder()
+    assert loaded.with_encoder(str(bert)).labels == loaded.labels
+
+
+def test_no_memory_is_taken_for_a_head_without_weights(head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (head / "model.safetensors").unlink()
+    change(head, hidden=60_000)
+    respec(head, fusion="extra-layers:64")
+    monkeypatch.setattr("fusionkit.fit.model.checkpoint.model_of", lambda *_: pytest.fail("a model is made"))
+    with pytest.raises(StoreError, match=r"model\.safetensors is damaged"):
+        fusionkit.FusedHead.from_pretrained(head)
+
+
 def test_a_missing_card_does_not_matter(head: Path) -> None:
     (head / "README.md").unlink()
     assert fusionkit.FusedHead.from_pretrained(head).labels

@@ -29,7 +29,7 @@ import fusionkit
 from fusionkit.errors import FusionkitError
 bert, words = json.loads(sys.argv[1])
 found = []
-for name in ("jane/tagger", "jane/broken", "jane/absent"):
+for name in ("jane/tagger", "jane/broken", "jane/absent", "jane/run"):
     try:
         predictor = fusionkit.load(name, encoder=bert, device="cpu")
         found.append([prediction.to_dict() for prediction in predictor.predict(words)])
@@ -53,15 +53,19 @@ def head(
 
 @pytest.fixture(scope="module")
 def answers(head: Path, bert: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What loading said: of a sound repository, of one without weights, of one that is not in the cache."""
+    """What loading said: of a sound repository, of one without weights, of one that is not in the cache, of one with a
+    run's record alone. All that are there hold the record of a run that failed, which must not be read.
+    """
     home = tmp_path_factory.mktemp("home")
-    for name in ("tagger", "broken"):
+    for name in ("tagger", "broken", "run"):
         repository = home / "hub" / f"models--jane--{name}"
         shutil.copytree(head, repository / "snapshots" / COMMIT)
         (repository / "refs").mkdir()
         for reference in ("main", "v1"):
             (repository / "refs" / reference).write_text(COMMIT)
-    (home / "hub" / "models--jane--broken" / "snapshots" / COMMIT / "model.safetensors").unlink()
+        (repository / "snapshots" / COMMIT / "run.json").write_text('{"status": "failed"}')
+    for name, file in (("broken", "model.safetensors"), ("run", "model.safetensors"), ("run", "config.json")):
+        (home / "hub" / f"models--jane--{name}" / "snapshots" / COMMIT / file).unlink()
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps([str(bert), [["abc", "de"], ["fgh"]]])],
@@ -80,12 +84,13 @@ def test_a_head_is_loaded_by_its_hub_id(answers: list[Any], head: Path, bert: Pa
     predictor = fusionkit.load(head, encoder=str(bert), device="cpu")
     wanted = [prediction.to_dict() for prediction in predictor.predict([["abc", "de"], ["fgh"]])]
     assert answers[0] == json.loads(json.dumps(wanted))
-    assert answers[3] == FusedHead.from_pretrained(head).labels
+    assert answers[4] == FusedHead.from_pretrained(head).labels
 
 
-def test_a_repository_without_weights_and_one_that_is_not_there_say_so(answers: list[Any]) -> None:
-    assert answers[1][0] == "StoreError"
+def test_a_repository_without_its_files_and_one_that_is_not_there_say_so(answers: list[Any]) -> None:
+    assert (answers[1][0], answers[3][0]) == ("StoreError", "StoreError")
     assert "model.safetensors is damaged" in answers[1][1]
+    assert "no config.json" in answers[3][1]
     assert answers[2][0] == "FusionkitError"
     assert "cannot get the head jane/absent" in answers[2][1]
 

@@ -128,7 +128,7 @@ def test_the_printed_job_is_one_that_slurm_takes(empty: Any, folder: Path, until
     printed = printed_job(asked)
     assert printed.splitlines()[0] == "#!/bin/bash"
     assert "module load nothing || true" in printed.splitlines()
-    assert f"{shlex.quote(sys.executable)} -m distributed.cli.dask_worker tls://SCHEDULER:PORT" in printed
+    assert f"{shlex.quote(sys.executable)} -P -m distributed.cli.dask_worker tls://SCHEDULER:PORT" in printed
     job = subprocess.run(
         ["sbatch", "--parsable", "--hold"], input=printed, text=True, capture_output=True, check=True
     ).stdout.strip()

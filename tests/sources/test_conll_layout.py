@@ -106,6 +106,11 @@ def test_a_word_may_begin_with_a_number_sign(tmp_path: Path, content: str, words
     assert columns_of(opened(tmp_path, content))["tokens"] == words
 
 
+def test_a_word_may_be_a_number_that_is_too_long_to_count(tmp_path: Path) -> None:
+    number = "9" * 5000  # more digits than Python turns into a number
+    assert columns_of(opened(tmp_path, f"{number}\tNUM\tO\nrain\tNOUN\tO\n"))["tokens"] == [[number, "rain"]]
+
+
 def test_behind_an_index_any_line_with_a_number_sign_is_a_comment(tmp_path: Path) -> None:
     found = columns_of(opened(tmp_path, "#\thttp://x.y [2009]\n1\tHaus\tO\tO\n\n# a: b\n#license\n1\tda\tO\tO\n"))
     assert found["tokens"] == [["Haus"], ["da"]]

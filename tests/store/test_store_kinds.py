@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import pytest
 import torch
@@ -17,6 +18,7 @@ from fusionkit.cli.info import info, store_summary
 from fusionkit.errors import StoreError
 from fusionkit.specs import STATE_DTYPES
 from fusionkit.store import open_store, verify_store
+from fusionkit.store.chunks import compressed
 
 STATES = "states.zarr/train/hidden_states/c/3/0/0"
 SCALES = "states.zarr/train/scales/c/3/0"
@@ -108,6 +110,29 @@ def test_damage_in_a_compressed_chunk_is_one_error_when_it_is_read(laid: Any, na
         assert str(known.path / name) in caught.value.what
         assert "fusionkit verify" in str(caught.value.remedy)
     np.testing.assert_array_equal(split.hidden_states[40:], known.states[40:])
+
+
+@pytest.mark.parametrize("factor", [0.5, 2])
+def test_a_frame_of_another_size_than_a_chunk_has_is_refused(laid: Any, factor: float) -> None:
+    """With checksums that are right: its size decides how much memory is taken."""
+    path = laid("float16", "zstd").path
+    frame = bytes(compressed(np.zeros(int(factor * 300), np.uint8)))
+    crc32c = google_crc32c.value(frame)
+    (path / STATES).write_bytes(frame + crc32c.to_bytes(4, "little"))
+    rewrite(path / "manifest.json", lambda it: it["splits"]["train"]["chunks"]["hidden_states"].__setitem__(3, crc32c))
+    with pytest.raises(StoreError, match="is damaged") as caught:
+        open_store(path)["train"].hidden_states[29:31]
+    assert caught.value.received == "no zstd frame of 300 bytes"
+
+
+def test_equal_manifests_at_two_addresses_share_no_cached_chunk(laid: Any, tmp_path: Path) -> None:
+    """A manifest is copied in no time, so that a chunk of the copy could be read as one of the original."""
+    known = laid("float16", "zstd")
+    copy = shutil.copytree(known.path, tmp_path / "copy")
+    np.testing.assert_array_equal(open_store(copy)["train"].hidden_states[:], known.states)
+    (known.path / STATES).unlink()
+    with pytest.raises(StoreError, match="is missing"):
+        open_store(known.path)["train"].hidden_states[:]
 
 
 @pytest.mark.parametrize("damage", ["deleted", "cut off"])

@@ -102,6 +102,15 @@ def test_a_stopped_run_is_taken_as_well_and_a_finished_record_goes_before_it(fil
     assert {each["status"] for each in known_runs([file.with_name("stopped.jsonl"), file]).values()} == {"finished"}
 
 
+def test_a_line_ends_only_where_the_file_has_a_line_end(file: Path) -> None:
+    """JSON leaves other characters as they are that end a line for Python."""
+    head, records = read_records(file)
+    write_records(file, {**head, "study": "one\u2028two\x85three"}, records)
+    again, same = read_records(file)
+    assert again["study"] == "one\u2028two\x85three"
+    assert len(same) == len(records)
+
+
 @pytest.mark.parametrize(
     ("spoil", "line", "what"),
     [

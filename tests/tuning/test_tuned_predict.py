@@ -173,3 +173,16 @@ def test_a_delta_that_is_not_the_recorded_one_is_refused(trained: Callable[[str]
         path.write_bytes(path.read_bytes()[:-1] + b"\x01")
     with pytest.raises(StoreError, match=r"delta\.safetensors is damaged"):
         fusionkit.load(path.parent, device="cpu")
+
+
+def test_a_method_wider_than_what_was_kept_of_it_takes_no_memory(
+    store: Store, trained: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_run(trained(STAYS), tmp_path / "export")
+    path = tmp_path / "export" / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["spec"]["method"] = "houlsby:100000"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    monkeypatch.setattr("fusionkit.tuning.encoder.apply", lambda *_: pytest.fail("memory is taken"))
+    with pytest.raises(StoreError, match=r"delta\.safetensors is damaged"):
+        fusionkit.load(tmp_path / "export", device="cpu", encoder=str(store.manifest["encoder"]["name"]))

@@ -112,7 +112,7 @@ def test_a_damaged_state_is_named_and_not_trained_over(tmp_path: Path, content: 
 
 def test_a_state_is_kept_by_steps_or_by_minutes(tmp_path: Path) -> None:
     assert StateFile.of(tmp_path, "500").steps == 500
-    assert StateFile.of(tmp_path, "0.5m").seconds == 30
-    for text in ("0", "2.5", "1h", "-3", "m"):
+    assert StateFile.of(tmp_path, "0.5m").seconds == StateFile.of(tmp_path, ".5m").seconds == 30
+    for text in ("0", "2.5", "1h", "-3", "m", "5.", "9" * 100_000 + "x"):
         with pytest.raises(UsageError, match="--save-every takes a number of steps, or minutes"):
             StateFile.of(tmp_path, text)

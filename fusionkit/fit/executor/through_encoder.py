@@ -58,7 +58,7 @@ class StateFile:
     @classmethod
     def of(cls, path: Path, every: str) -> Self:
         """From the user's text, like ``500`` for steps or ``10m`` for minutes; UsageError for any other."""
-        match = re.fullmatch(r"([0-9]*\.?[0-9]+)(m?)", every)
+        match = re.fullmatch(r"([0-9]+|[0-9]*\.[0-9]+)(m?)", every)
         if match is None or not (number := float(match[1])) or not (match[2] or number.is_integer()):
             raise UsageError(
                 "--save-every takes a number of steps, or minutes",

@@ -161,14 +161,15 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
     except (KeyError, TypeError, ValueError, FusionkitError) as error:
         raise damaged(place, "a run's record", first_line(error), remedy) from error
     sources_of(spec)  # code that cannot be imported is no damage, so this raises its own error
+    content = checked_bytes(weights, record["weights_sha256"], "the run's weights", remedy)
     try:
         classes = {part: len(found["labels"]) for part, found in told.items()}
         sides = {part: found.get("sides", record["sides"]) for part, found in told.items()}
-        _refuse_larger(spec, len(layers), record["hidden"], classes, sides, weights)
+        _refuse_larger(spec, len(layers), record["hidden"], classes, sides, len(content))
         model = model_of(spec, len(layers), record["hidden"], classes, sides)
     except (KeyError, TypeError, ValueError, FusionkitError) as error:
         raise damaged(place, "a run's record", first_line(error), remedy) from error
-    _load_weights(model, weights, record["weights_sha256"], remedy)
+    _load_weights(model, content, weights, remedy)
     warn_of_sources(spec, record.get("sources"))
     trained = record.get("delta_sha256")
     shared = {
@@ -188,19 +189,18 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
 
 
 def _refuse_larger(
-    spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: Mapping[str, int], weights: Path
+    spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: Mapping[str, int], there: int
 ) -> None:
-    """Refuse a model with more numbers than its file has bytes, before memory is taken for it (ValueError)."""
+    """Refuse a model with more numbers than its weights have bytes, before memory is taken for it (ValueError)."""
     if own_parts(spec.fusion, spec.head):
         return  # a user's own code may fail on the meta device
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in model_of(spec, layers, hidden, classes, sides).parameters())
-    if weights.is_file() and size > (there := weights.stat().st_size):
-        raise ValueError(f"a model of {size:,} numbers, {weights.name} has {there:,} bytes")
+    if size > there:
+        raise ValueError(f"a model of {size:,} numbers, its weights have {there:,} bytes")
 
 
-def _load_weights(model: FusedModel | JointModel, path: Path, sha256: str, remedy: str) -> None:
-    content = checked_bytes(path, sha256, "the run's weights", remedy)
+def _load_weights(model: FusedModel | JointModel, content: bytes, path: Path, remedy: str) -> None:
     try:
         model.load_state_dict(load(content))
     except (SafetensorError, RuntimeError) as error:

@@ -10,8 +10,8 @@ from fusionkit.statistics import LEVEL
 BEST_RANK, WORST_RANK = "best_rank", "worst_rank"
 RANKED = (BEST_RANK, WORST_RANK)  # columns
 LEGEND = (
-    f"a rank of 2–4 would say: one group is better by a paired test (p at most {1 - LEVEL:.2g}, not corrected), and "
-    "all after the fourth are worse"
+    f"a rank of 2–4 among six groups would say: one group is better by a paired test (p at most {1 - LEVEL:.2g}, not "
+    "corrected), two are worse, two do not differ significantly"
 )
 
 

@@ -133,7 +133,7 @@ def _down(rows: Rows, keys: list[str], heads: list[str], compared: bool) -> list
     body = [[*heads, "metric", "score", *differences, "runs", "parameters", "s alone"]]
     for row, bold in rows:
         texts = texts_of(row)
-        names = [*(_markdown_escape(cell(row[name])) for name in keys), cell(row["metric"])]
+        names = [_markdown_escape(cell(row[name])) for name in (*keys, "metric")]
         costs = [runs_text(row), texts["parameters"], texts["seconds"]]
         body.append([*names, _markdown_score(row, bold), *(texts[name] for name in differences), *costs])
     return body

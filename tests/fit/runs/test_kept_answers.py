@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from fusionkit.evaluation.keep import keep_answers
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.io.files import read_json
 from fusionkit.runs.folder import ANSWERS, RECORD
+from fusionkit.statistics import kept_answers
 from fusionkit.store import Store
 
 
@@ -49,3 +52,12 @@ def test_answers_are_those_that_were_scored_and_can_be_added_later(
     place.write_text(json.dumps(record))
     with pytest.raises(StoreError, match="does not score on corpus as it did when it was trained"):
         keep_answers([each for each in found if each.run.digest == specs[0].digest])
+
+
+def test_answers_that_unpack_to_more_than_any_run_keeps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = kept_answers.to_text({})
+    assert kept_answers.from_text(text) == {}
+    monkeypatch.setattr(kept_answers, "MOST_BYTES", 10_000)
+    for raw in (zlib.compress(bytes(100_000)), base64.b64decode(text)[:-1]):
+        with pytest.raises(ValueError, match="no kept answers: too long, or cut off"):
+            kept_answers.from_text(base64.b64encode(raw).decode())
