@@ -68,7 +68,7 @@ PAGES = {
         "docs/shell",
     ),
     "Studies": ("docs/studies", *STUDIES),
-    "Reference": ("docs/cli", "docs/api", "docs/store-format"),
+    "Reference": ("docs/terms", "docs/cli", "docs/api", "docs/store-format"),
     "Behind it": (
         "docs/results",
         "benchmarks/RESULTS",
