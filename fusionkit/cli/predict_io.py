@@ -31,7 +31,7 @@ def runs_and_texts(given: Sequence[str]) -> tuple[list[str], list[str]]:
             if not places or ("/" in place and not any(letter.isspace() for letter in place)):
                 raise
             return places, list(given[at:])
-        except (OSError, RuntimeError):  # too long for a name, or the home of no user
+        except OSError:  # too long for a name
             return places, list(given[at:])
         places.append(place)
     return places, []

@@ -52,7 +52,7 @@ def started(settings: ClusterSettings, workers: dict[int, Any]) -> Iterator[tupl
     security = security_of(settings)
     with (
         # Dask imports from its folder first of all, and takes /tmp/dask-scratch-space also where it is somebody else's.
-        tempfile.TemporaryDirectory(prefix="fusionkit-scratch-") as folder,
+        tempfile.TemporaryDirectory(prefix="fusionkit-scratch-", ignore_cleanup_errors=True) as folder,
         dask.config.set({**CONFIGURATION, "temporary-directory": folder}),
         ExitStack() as stack,
     ):

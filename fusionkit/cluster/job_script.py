@@ -14,12 +14,13 @@ from fusionkit.specs import parse_bytes
 DEATH_TIMEOUT = 60
 # On SIGTERM, from scancel or at the walltime, a worker would wait for its task. It is killed instead, which leaves no
 # broken file: files are written aside and renamed.
-ENDING = ("worker=$!", "trap 'kill -KILL $worker' TERM INT", "wait $worker")
+ENDING = (
+    "worker=$!", "trap 'kill -KILL $worker' TERM INT", "wait $worker", "status=$?", 'rm -rf "$scratch"', "exit $status",
+)  # fmt: skip
 # A folder that no other user can write to: Dask imports from it first of all. TMPDIR may be one of the driver's machine
 # alone.
 SCRATCH = (
     "scratch=$(mktemp -d || mktemp -d -p /tmp) || exit 1",
-    "trap 'rm -rf \"$scratch\"' EXIT",
     'export DASK_TEMPORARY_DIRECTORY="$scratch"',
 )
 EXPORTS = {

@@ -72,7 +72,8 @@ def _refuse_shares(out: Place) -> None:
     """Raise HeldError where another process encodes a share of the parts."""
     for path in _share_locks(out):
         if isinstance(path, Path):
-            file = try_lock(path)
+            with disk_errors(path):
+                file = try_lock(path)
             if file is None:
                 raise _held(out, holder_of(path))
             with file:  # nobody holds it: it was left by a killed process

@@ -25,7 +25,7 @@ from fusionkit.encoder.refusals import (
     refuse_random_weights,
 )
 from fusionkit.encoder.settings import unusual_settings
-from fusionkit.errors import EncoderError
+from fusionkit.errors import EncoderError, first_line
 from fusionkit.machine.devices import device_of
 from fusionkit.specs import TF32, parse_untrained, untrained_name
 
@@ -161,7 +161,9 @@ def tokenizer_of(reference: str) -> Any:
             return transformers.AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # OSError, ValueError and the library's own
             raise EncoderError(
-                f"the tokenizer of {reference!r} is not on this machine", received=type(error).__name__
+                f"the tokenizer of {reference!r} cannot be read here",
+                expected="files on this machine, without code of their own",
+                received=first_line(error, kind=True),
             ) from error
 
 

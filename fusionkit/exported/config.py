@@ -87,7 +87,7 @@ def open_folder(folder: Path, trusted: Iterable[str] = ()) -> tuple[TrainedRun, 
             f"{folder} is no head of fusionkit's",
             expected=f"a {CONFIG} whose format is {FORMAT!r}",
             received=f"format {config.get('format')!r}",
-            remedy="give a folder that `fusionkit export` wrote",
+            remedy=f"give a folder that `fusionkit export` wrote; a run must have no {CONFIG} in its folder",
         )
     version = config.get("format_version")
     if not isinstance(version, int) or version > VERSION:

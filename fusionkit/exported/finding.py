@@ -32,7 +32,10 @@ def find_heads(place: str | Path) -> dict[Path, bool]:
     Raises:
         UsageError: there is no such head. FusionkitError: the hub cannot be reached.
     """
-    path = Path(place).expanduser()
+    try:
+        path = Path(place).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{place} begins with the home of no user", remedy="check the path") from error
     if _is_exported(path):
         return {path: True}
     if not path.exists() and is_hub_id(str(place)):

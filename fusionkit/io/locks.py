@@ -12,7 +12,6 @@ from typing import IO
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of a file system without locks
 TRIES = 100  # attempts to lock a file in a folder that other processes may remove meanwhile
-OPENING = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def this_process() -> str:
@@ -27,9 +26,7 @@ def try_lock(path: Path) -> IO[str] | None:
     the path is a link, or the file system has no locks.
     """
     while True:
-        # Not behind a link, as `sign` would empty a file that is no lock.
-        handle = os.open(path, OPENING, 0o666)
-        file = os.fdopen(handle, "a+", encoding="utf-8")
+        file = open(path, "a+", encoding="utf-8", opener=_not_behind_a_link)  # noqa: SIM115 (it stays open)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Its last holder may have removed the file between our opening and locking it.
@@ -44,6 +41,11 @@ def try_lock(path: Path) -> IO[str] | None:
             file.close()
             raise
         file.close()
+
+
+def _not_behind_a_link(path: str, flags: int) -> int:
+    """Open a file itself: behind a link, `sign` would empty a file that is no lock."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def try_lock_in(folder: Path, name: str) -> IO[str] | None:

@@ -82,8 +82,9 @@ class Claims:
         # A process that was killed between keeping a run and releasing its claim leaves a file nobody else removes.
         with contextlib.suppress(OSError):
             for left in list(self._folder.iterdir()):
-                if (file := try_lock(left)) is not None:
-                    self._drop(left.name, file)
+                with contextlib.suppress(OSError):  # a link is no claim, and stays
+                    if (file := try_lock(left)) is not None:
+                        self._drop(left.name, file)
         with contextlib.suppress(OSError):
             self._folder.rmdir()
             if self._is_new:

@@ -14,6 +14,7 @@ import pytest
 from fusionkit.cli.predict_io import runs_and_texts
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
+from fusionkit.errors import UsageError
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.train.decisions import predict
 from fusionkit.store import open_store
@@ -118,6 +119,9 @@ def test_heads_that_fill_the_line_get_a_line_each(
 def test_a_text_that_begins_like_a_home_folder_is_a_text(tmp_path: Path) -> None:
     (tmp_path / "config.json").touch()
     assert runs_and_texts([str(tmp_path), "~20 rooms", "Oslo"]) == ([str(tmp_path)], ["~20 rooms", "Oslo"])
+    for given in (["~nobody-here/runs", "Oslo"], [str(tmp_path), "~nobody-here/runs", "Oslo"]):
+        with pytest.raises(UsageError, match="the home of no user"):
+            runs_and_texts(given)
 
 
 def test_text_that_is_too_long_is_said(fusionkit: Command, runs: Path) -> None:

@@ -114,8 +114,9 @@ def test_a_worker_of_a_job_imports_from_no_folder_that_another_user_may_own() ->
     lines = job_script(settings, "name", "tcp://host:1", 0).splitlines()
     scratch = lines.index('export DASK_TEMPORARY_DIRECTORY="$scratch"')
     worker = next(at for at, line in enumerate(lines) if "dask_worker" in line)
-    assert lines[scratch - 2].startswith("scratch=$(mktemp -d")
+    assert lines[scratch - 1].startswith("scratch=$(mktemp -d")
     assert lines.index("module load cuda") < scratch < worker
+    assert lines[-3:] == ["status=$?", 'rm -rf "$scratch"', "exit $status"]
 
 
 def test_a_scheduler_imports_from_no_folder_that_another_user_may_own(
