@@ -38,7 +38,6 @@ from torch import nn
 
 from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.split import TaskSplit
-from fusionkit.encode.batching import Batching
 from fusionkit.encoder import load_encoder
 from fusionkit.errors import UsageError
 from fusionkit.fit.model.fused import build_model
@@ -124,7 +123,7 @@ def by_fusionkit(method: str, setup: Setup) -> Contender:
     count, length = ids.shape
     offsets = np.arange(count + 1, dtype=np.int64) * length
     tokens = Tokens(ids.ravel().astype(np.int32), np.zeros(ids.size, np.uint8), offsets)
-    live = LiveStates(FromText(encoder, tokens), range(encoder.layers), Batching.on(setup.device.type))
+    live = LiveStates(FromText(encoder, tokens), range(encoder.layers))
     targets = np.arange(count) % CLASSES
     split = TaskSplit(live, np.arange(ids.size), offsets, targets, list(map(str, targets)), list(map(str, targets)))
     model, last = build_model(spec, 1, encoder.hidden, CLASSES).to(setup.device), (encoder.layers - 1,)

@@ -255,7 +255,7 @@ def records_of(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return _read_once(path, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
-@lru_cache(16)
+@lru_cache(32)
 def _read_once(path: Path, changed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return read_records(path)
 
@@ -326,7 +326,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
         return rates_table(only(counted.frame, choice), comparison.by, comparison.across)
     if show == "weights":
         by_digest = {record["digest"]: record for record in records}
-        keys = group_columns(counted.frame, list(comparison.by), counted.columns, comparison.average)
+        keys = group_columns(counted.frame, comparison.by, counted.columns, comparison.average)
         return weights_table(only(counted.frame, choice), keys, by_digest)
     summaries, notes = [], list[str]()
     for metric in metrics:

@@ -27,8 +27,11 @@ ROOT = Path(__file__).parent.parent
 PARTS = ("kills", "slurm", "fuzz", "products")
 # Folders whose tests share something slow to start: one worker runs the whole folder. Other tests are shared by file.
 TOGETHER = ("slurm", "cluster", "objects", "report", "study")
-# The folders that take longest begin first, so that the workers end together.
-FIRST = ("slurm", "cluster", "objects", "study", "faults", "report", "fit", "cli")
+# What takes longest begins first, so that the workers end together.
+FIRST = (
+    "slurm", "cluster", "objects", "study", "faults", "report", "fit", "cli", "tuning", "test_readme.py",
+    "test_your_own.py",
+)  # fmt: skip
 
 # torch reads it at import. Two workers with more threads wait for each other and take several times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -98,7 +101,7 @@ def sample(items: Iterable[pytest.Item]) -> set[pytest.Item]:
 
 
 def place(test: str) -> int:
-    folder = test.split("/")[1]
+    folder = test.partition("::")[0].split("/")[1]
     return FIRST.index(folder) if folder in FIRST else len(FIRST)
 
 

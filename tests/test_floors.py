@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def imports(path: Path, modules: set[str]) -> set[str]:
     return ours
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     """Each module with those it imports; a module inside a package brings the package's own file along."""
     known = files()

@@ -12,7 +12,6 @@ import yaml
 from fusionkit.bundled import travel_desk
 from fusionkit.encode import encode
 from fusionkit.encoder import load_encoder
-from fusionkit.runs.records_file import read_records
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.study.read import read_comparisons
@@ -88,7 +87,7 @@ def test_each_mark_names_a_comparison_and_each_file_of_records_has_a_table(evide
     files = sorted(evidence.RECORDS.glob("*.jsonl"))
     assert {path.stem for path in files} <= set(known)  # no study of record without a table
     for path in files:
-        head, records = read_records(path)  # refuses a digest that is not the spec's
+        head, records = evidence.records_of(path)  # refuses a digest that is not the spec's
         assert path.stem == head["study"]
         study = yaml.safe_load(evidence.STUDIES[path.stem].read_text(encoding="utf-8"))
         assert {record["sweep"] for record in records} <= set(study["sweeps"])

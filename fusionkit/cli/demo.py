@@ -89,10 +89,11 @@ def fit_heads(store: Store, runs: Path) -> tuple[pd.DataFrame, float]:
 def print_comparison(frame: pd.DataFrame, answers: ExampleScores) -> None:
     """Print each fusion's mean over the seeds, its paired difference to the last layer alone, and a head's cost."""
     from fusionkit.runs.comparison.compare import compare
+    from fusionkit.runs.summary import RunGroups
     from fusionkit.runs.tables.format_cells import rows_of, texts_of
 
     rows = []
-    for row in rows_of(compare(frame, "last", ["label", "fusion"], answers=answers)):
+    for row in rows_of(compare(RunGroups(frame, ["label", "fusion"], answers=answers), "last")):
         texts = texts_of(row)
         runs = frame[(frame["label"] == row["label"]) & (frame["fusion"] == row["fusion"])]
         score, parameters = f"{texts['score']} {row['metric']}", f"{int(runs['fusion_parameters'].iloc[0]):,}"

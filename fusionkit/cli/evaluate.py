@@ -56,9 +56,9 @@ def evaluate(
 ) -> None:
     """Score trained heads on labelled data: scores, counts by class or entity type, confusions, wrong examples.
 
-    RUN is what `fusionkit predict` takes. SOURCE is what `fusionkit encode` takes; it is encoded on the fly, in one
-    pass for all heads. A STORE needs no encoder. With several runs the table has a line per run; with one run its
-    counts follow. --json has everything for each run. A label that train lacks counts as an error.
+    RUN is what `fusionkit predict` takes; each may be a hub id. SOURCE is what `fusionkit encode` takes; it is encoded
+    on the fly, in one pass for all heads. A STORE needs no encoder. With several runs the table has a line per run;
+    with one run its counts follow. --json has everything for each run. A label that train lacks counts as an error.
 
     If a run has several tasks over different stores, the tasks that the data fit are scored. Name several STOREs to
     score all.

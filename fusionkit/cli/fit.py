@@ -127,7 +127,7 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
     import pandas as pd
 
     from fusionkit.cli.tables.summary_table import summary_table
-    from fusionkit.fit import summarise
+    from fusionkit.fit import RunGroups, summarise
     from fusionkit.runs.example_scores import ExampleScores
     from fusionkit.runs.folder import RunsFolder
     from fusionkit.runs.probing import plain_runs, with_probing
@@ -139,8 +139,8 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
         return
     ended = [record for record in records if record["status"] != "stopped"]
     every = pd.DataFrame([row for each in ended for row in flat_tests(each)])
-    frame = plain_runs(every)
-    summary = with_probing(summarise(frame, answers=ExampleScores(RunsFolder(runs).answers)), frame, every)
+    groups = RunGroups(plain_runs(every), answers=ExampleScores(RunsFolder(runs).answers))
+    summary = with_probing(summarise(groups), groups, every)
     out().print(summary_table(summary))
     for note in summary.attrs[NOTES]:
         out().print(note)

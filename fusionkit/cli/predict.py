@@ -52,14 +52,15 @@ def predict(
 ) -> None:
     """Run the heads of RUN… over TEXT… or --input, with one pass of the encoder for all of them.
 
-    RUN is a run's folder or the beginning of its name, a folder of runs (all that finished), or an exported head by
-    its folder or hub id. The first argument that is none of these begins the texts. For runs over words texts are
-    split at white space; for runs over pairs a tab separates the two texts.
+    RUN is a run's folder or the beginning of its name, a folder of runs (all that finished), or the folder of an
+    exported head. The first RUN, and with --input each, may be a hub id. The first argument that is none of these
+    begins the texts. For runs over words texts are split at white space; for runs over pairs a tab separates the two
+    texts.
     """
     from fusionkit.cli.predict_io import blocks_of, blocks_of_file, print_answers, runs_and_texts
     from fusionkit.sources import column_names
 
-    places, texts = runs_and_texts(runs)
+    places, texts = runs_and_texts(runs, no_texts=given is not None)
     if bool(texts) == (given is not None):
         raise UsageError(
             "give texts behind the runs, or --input" if not texts else "give texts or --input, not both",

@@ -17,19 +17,27 @@ if TYPE_CHECKING:
 
 BLOCK = 1000  # texts read from standard input before they are predicted
 TEXT, GAP = 20, 2  # the least characters for a text in a table, and those between columns
+REMEDY = "check the path; where this is a text or a hub id, give the texts by --input"
 Block = tuple[list[Any], list[str] | None]
 
 
-def runs_and_texts(given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments into the runs, and the texts after them."""
+def runs_and_texts(given: Sequence[str], no_texts: bool = False) -> tuple[list[str], list[str]]:
+    """Split the arguments into the runs, and the texts after them.
+
+    Args:
+        no_texts: all are runs. Else only the first can be a hub id: a later one may be a text, whose author must not
+            choose what is downloaded.
+    """
     places: list[str] = []
     for at, place in enumerate(given):
         try:
-            find_heads(place)
-        except UsageError:
-            # A misspelt run must not be taken for a text.
-            if not places or ("/" in place and not any(letter.isspace() for letter in place)):
+            find_heads(place, hub=no_texts or not places)
+        except UsageError as error:
+            if not places:
                 raise
+            # A misspelt run must not be taken for a text.
+            if "/" in place and not any(letter.isspace() for letter in place):
+                raise error.at(f"argument {at + 1}", REMEDY) from error
             return places, list(given[at:])
         except OSError:  # too long for a name
             return places, list(given[at:])

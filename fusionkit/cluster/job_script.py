@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.machine.huge_pages import with_huge_pages
 from fusionkit.specs import parse_bytes
 
 # Seconds after which a worker without a scheduler ends, and its job with it.
@@ -25,6 +26,7 @@ SCRATCH = (
 )
 EXPORTS = {
     "TOKENIZERS_PARALLELISM": "false",
+    **with_huge_pages({}),
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
     "DASK_DISTRIBUTED__WORKER__HTTP__ROUTES": "[]",  # pages that anybody could read
 }

@@ -21,8 +21,11 @@ from fusionkit.cluster.dask_config import process_options, started
 from fusionkit.cluster.protocol import WorkerCount
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.errors import UsageError
+from fusionkit.machine.huge_pages import with_huge_pages
 from fusionkit.machine.resources import cores
 from fusionkit.plural import counted
+
+SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class LocalCluster:
@@ -74,12 +77,32 @@ def open_local(settings: ClusterSettings) -> Iterator[LocalCluster]:
             number: {"cls": Nanny, "options": {**of_worker, "env": environment}}
             for number, environment in enumerate(environments_of(settings, devices()))
         }
-        with started(settings, workers) as (running, client):
+        with _of_new_processes(), started(settings, workers) as (running, client):
             cluster = LocalCluster(running, client, len(workers))
             try:
                 yield cluster
             finally:
                 cluster.kill()  # there is no need to wait until they end by themselves
+
+
+@contextmanager
+def _of_new_processes() -> Iterator[None]:
+    """Let processes that start in the block import nothing from the working folder, as with ``python -P``, and have
+    huge pages.
+
+    Dask's setting ``pre-spawn-environ`` comes too late for the resource tracker, which multiprocessing starts first.
+    """
+    wanted = {SAFE_PATH: "1", **with_huge_pages()}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def environments_of(settings: ClusterSettings, found: list[str]) -> list[dict[str, str]]:

@@ -124,15 +124,18 @@ class PartInput:
             yield from self.batches(chosen, batching, pad_id)
 
 
-def padded_index(offsets: IntArray, sequences: IntArray) -> tuple[NDArray[np.bool_], IntArray]:
-    """Where a padded batch of sequences has sub-tokens, bool ``[n, longest]``, and their indices, int64, 0 in padding.
+def padded_index(
+    offsets: IntArray, sequences: IntArray, length: int | None = None
+) -> tuple[NDArray[np.bool_], IntArray]:
+    """Where a padded batch of sequences has sub-tokens, bool ``[n, length]``, and their indices, int64, 0 in padding.
 
     Args:
-        offsets: int64, of all sequences into the sub-tokens. sequences: int64 ``[n]``, at least one.
+        offsets: int64, of all sequences into the sub-tokens. sequences: int64 ``[n]``, at least one. length: that of
+            the longest one or more; None for that of the longest one.
     """
     starts = offsets[sequences]
     lengths = offsets[sequences + 1] - starts
-    steps = np.arange(int(lengths.max()))
+    steps = np.arange(int(lengths.max()) if length is None else length)
     inside = steps < lengths[:, None]
     return inside, np.where(inside, starts[:, None] + steps, 0)
 

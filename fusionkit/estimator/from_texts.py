@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.encode.batching import Batching
 from fusionkit.encode.job import make_job
 from fusionkit.encode.plan import write_plan
 from fusionkit.encoder import Encoder
@@ -61,8 +60,7 @@ def live_examples(texts: Sequence[str], encoder: Encoder) -> ArrayExamples:
     """Examples whose states an encoder computes on demand."""
     with planned(texts, encoder) as store:
         split = store["train"]
-        passes, batching = FromText(encoder, tokens_of(split)), Batching.on(encoder.device.type)
-        states = LiveStates(passes, range(encoder.layers), batching)
+        states = LiveStates(FromText(encoder, tokens_of(split)), range(encoder.layers))
         return ArrayExamples(states, np.array(split.row_offsets), np.array(split.row_mask))
 
 

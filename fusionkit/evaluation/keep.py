@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.evaluation.answers import RunEvaluation
 from fusionkit.io.files import read_json
+from fusionkit.runs.find_run import is_export
 from fusionkit.runs.folder import RECORD, RunsFolder
 from fusionkit.runs.shown_split import TEST
 
@@ -34,7 +35,7 @@ def keep_answers(found: Sequence[RunEvaluation]) -> int:
                 received=each.data.split,
                 remedy="leave --keep out, or evaluate on a store with a test split",
             )
-        if not (folder / RECORD).is_file():
+        if is_export(folder):
             raise UsageError(
                 f"{folder} is no run",
                 expected="runs in the folder that `fusionkit fit --out` wrote",

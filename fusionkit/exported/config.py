@@ -17,19 +17,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
-
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit.model.own_code import refuse_untrusted
 from fusionkit.fit.model.record_shape import FIELDS, misfit, one_of
 from fusionkit.io.files import damaged, read_json
+from fusionkit.runs.find_run import EXPORTED
 from fusionkit.runs.record import COSTS
 from fusionkit.specs import parse_untrained, untrained_name
 
 if TYPE_CHECKING:
     from fusionkit.fit.model.checkpoint import TrainedRun
 
-CONFIG, WEIGHTS, CARD = CONFIG_NAME, SAFETENSORS_SINGLE_FILE, "README.md"
+CONFIG, WEIGHTS = EXPORTED
+CARD = "README.md"
 FORMAT, VERSION = "fusionkit-head", 3
 ENCODER, INSIDE = "encoder", "inside"  # a whole encoder in the folder
 BUNDLED = "minilm"
@@ -58,8 +58,8 @@ def config_of(record: dict[str, Any], **beside: dict[str, Any] | None) -> dict[s
     return found | {name: value for name, value in beside.items() if value is not None}
 
 
-def is_export(folder: Path) -> bool:
-    """True for a folder with the ``config.json`` of an exported head."""
+def may_replace(folder: Path) -> bool:
+    """True for a folder whose ``config.json`` says that it is of an exported head: an export replaces nothing else."""
     try:
         return (folder / CONFIG).is_file() and read_json(folder / CONFIG).get("format") == FORMAT
     except StoreError:

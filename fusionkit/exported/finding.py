@@ -11,7 +11,7 @@ from huggingface_hub import errors, snapshot_download
 
 from fusionkit.errors import FusionkitError, UsageError, first_line
 from fusionkit.exported.config import BUNDLED, CARD, CONFIG, ENCODER, INSIDE, WEIGHTS, open_folder
-from fusionkit.runs.find_run import find_run
+from fusionkit.runs.find_run import find_folders, is_export
 from fusionkit.runs.folder import DELTA
 from fusionkit.specs import parse_untrained
 
@@ -21,13 +21,12 @@ if TYPE_CHECKING:
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-def find_heads(place: str | Path) -> dict[Path, bool]:
-    """The folders of the heads that a user means, each with whether it is an export: runs as :func:`find_run` finds
-    them, else an exported head.
+def find_heads(place: str | Path, hub: bool = True) -> dict[Path, bool]:
+    """The folders of the heads that a user means, each with whether it is an export.
 
     Args:
         place: a run, a folder of runs, the beginning of a run, an exported folder, or a hub id (``owner/name``, if
-            there is no folder ``owner`` here), whose files are downloaded.
+            there is no folder ``owner`` here), whose files are downloaded. hub: it may be a hub id.
 
     Raises:
         UsageError: there is no such head. FusionkitError: the hub cannot be reached.
@@ -36,16 +35,11 @@ def find_heads(place: str | Path) -> dict[Path, bool]:
         path = Path(place).expanduser()
     except RuntimeError as error:
         raise UsageError(f"{place} begins with the home of no user", remedy="check the path") from error
-    if _is_exported(path):
+    if is_export(path):
         return {path: True}
-    if not path.exists() and is_hub_id(str(place)):
+    if hub and not path.exists() and is_hub_id(str(place)):
         return {fetched(str(place)): True}
-    return {folder: _is_exported(folder) for folder in find_run(path)}
-
-
-def _is_exported(folder: Path) -> bool:
-    # A run.json beside these files must not make a downloaded head a run: what a run names is trusted.
-    return any((folder / file).is_file() for file in (CONFIG, WEIGHTS))
+    return {folder: is_export(folder) for folder in find_folders(path)}
 
 
 def open_heads(

@@ -24,7 +24,7 @@ from fusionkit.exported.config import (
     VERSION,
     WEIGHTS,
     config_of,
-    is_export,
+    may_replace,
     open_folder,
 )
 from fusionkit.exported.finding import fetched, refuse_local
@@ -44,7 +44,7 @@ from fusionkit.io.files import (
 )
 from fusionkit.plural import counted
 from fusionkit.runs.choice import best_of_each_task, best_run, listed_runs
-from fusionkit.runs.find_run import find_run
+from fusionkit.runs.find_run import find_run, is_export
 from fusionkit.runs.folder import DELTA, RECORD, RunsFolder
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class FusedHead(ModelHubMixin):
         """
         folder = Path(save_directory)
         with disk_errors(folder):
-            if is_export(folder):
+            if may_replace(folder):
                 self._remove_others(folder)
             return super().save_pretrained(folder, **options)
 
@@ -263,7 +263,7 @@ def export_run(
     folder = Path(to).expanduser().absolute()
     _recover(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        ours = folder.is_dir() and is_export(folder)
+        ours = folder.is_dir() and may_replace(folder)
         if not (ours and overwrite):
             raise UsageError(
                 f"{folder} holds {'another export' if ours else 'something else'}",

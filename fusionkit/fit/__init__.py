@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from fusionkit.fit.sweep.grid import expand
     from fusionkit.runs.comparison.compare import compare
     from fusionkit.runs.folder import RunsFolder, is_runs
-    from fusionkit.runs.summary import summarise
+    from fusionkit.runs.summary import RunGroups, summarise
 
 __all__ = [
-    "FitProgress", "Mix", "RunsFolder", "Share", "TaskChoice", "TaskStores", "compare", "expand", "fit", "forecast",
-    "is_runs", "mix_of", "open_starts", "summarise",
+    "FitProgress", "Mix", "RunGroups", "RunsFolder", "Share", "TaskChoice", "TaskStores", "compare", "expand", "fit",
+    "forecast", "is_runs", "mix_of", "open_starts", "summarise",
 ]  # fmt: skip
 
 # Most of these load torch, and the modules below this package that check what a user wrote do not.
@@ -36,6 +36,6 @@ __getattr__ = lazily(
         "fusionkit.fit.sweep.grid": ("expand",),
         "fusionkit.runs.comparison.compare": ("compare",),
         "fusionkit.runs.folder": ("RunsFolder", "is_runs"),
-        "fusionkit.runs.summary": ("summarise",),
+        "fusionkit.runs.summary": ("RunGroups", "summarise"),
     },
 )

@@ -21,6 +21,9 @@ class FitProgress:
     def step(self, work: float, text: str) -> None:
         """A run that trains through the encoder has done this much more work; ``text`` says how far the run is."""
 
+    def resumed(self, work: float) -> None:
+        """One of the runs left goes on where an earlier process stopped, which had done this much of its work."""
+
     def run(self, record: dict[str, Any]) -> None:
         """A run has ended."""
 

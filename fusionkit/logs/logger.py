@@ -14,12 +14,12 @@ import importlib.util
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
 from fusionkit.errors import StoppedError, UsageError, first_line
-from fusionkit.io.locks import try_lock
+from fusionkit.io.locks import NO_LOCKS, try_lock
 from fusionkit.logs.entry import Entry, entry_of
 from fusionkit.plural import counted
 from fusionkit.runs.folder import LOGS
@@ -119,12 +119,15 @@ def check_logs(kinds: Iterable[str]) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Wait for a lock and hold it; on a file system without locks, hold nothing."""
+    """Wait for a lock and hold it; on a file system without locks, hold nothing. OSError where the file cannot be
+    opened.
+    """
     try:
         while (file := try_lock(path)) is None:
             time.sleep(LOOK_SECONDS)
-    except OSError:
-        yield
-        return
-    with file:
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        file = None
+    with file or nullcontext():
         yield

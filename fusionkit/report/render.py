@@ -78,9 +78,10 @@ def write_figures(drawn: Iterable[RenderedFigure], folder: Path) -> list[Path]:
     library, files = vl_convert(), []
     for one in drawn:
         spec = json.dumps({**one.spec, "config": {**config("light"), "background": THEMES["light"]["paper"]}})
+        svg = library.vegalite_to_svg(spec)
         content = {
-            ".svg": library.vegalite_to_svg(spec).encode(),
-            ".png": library.vegalite_to_png(spec, scale=PIXELS),
+            ".svg": svg.encode(),
+            ".png": library.svg_to_png(svg, scale=PIXELS),
             ".csv": one.data.map(spreadsheet_safe).to_csv(index=False).encode(),
             ".vl.json": spec.encode(),
         }

@@ -22,7 +22,7 @@ from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.runs.comparison.ties import TIED, with_ties
 from fusionkit.runs.floors import MAJORITY, MARK
 from fusionkit.runs.shown_split import SCORED_ON, VALIDATION
-from fusionkit.runs.summary import OVER, scores_of, summarise
+from fusionkit.runs.summary import OVER, RunGroups, scores_of, summarise
 from fusionkit.runs.summary_notes import error_notes
 
 TESTED = {
@@ -49,9 +49,9 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
     Raises:
         UsageError: no such method, or none of its runs has a partner.
     """
-    frame, notes = study.chosen, list(study.choice_notes)
+    groups, notes = RunGroups(study.chosen, CELL, answers=study.answers), list(study.choice_notes)
     try:
-        table = compare(frame, f"method={baseline or PLAIN}", CELL, answers=study.answers)
+        table = compare(groups, f"method={baseline or PLAIN}")
         over = table.attrs[OVER]
         notes.append(
             f"Δ is the mean difference to {baseline or PLAIN} over pairs of runs with the same seeds; p is of "
@@ -68,10 +68,10 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
     except UsageError:
         if baseline is not None:
             raise
-        table = summarise(frame, CELL, answers=study.answers)
+        table = summarise(groups)
         table[list(COMPARED)] = None
     notes += [f"{note[0].upper()}{note[1:]}." for note in error_notes(table, table.attrs[OVER])]
-    table = with_ties(table, Rivals(table, frame, CELL, answers=study.answers, same=CELL[:2]))
+    table = with_ties(table, Rivals(table, groups, same=CELL[:2]))
     table, beaten = beside_floors(table, floor_scores(study))
     if (table[SCORED_ON] == VALIDATION).any():
         notes.append("Scores on validation are of the examples that chose the epoch: they flatter.")

@@ -10,14 +10,36 @@ from fusionkit.runs.folder import RECORD, RunsFolder
 from fusionkit.runs.record import is_floor
 from fusionkit.specs import is_plain
 
+EXPORTED = ("config.json", "model.safetensors")  # files of an exported head; a run has neither
+
+
+def is_export(folder: Path) -> bool:
+    """True for the folder of an exported head, also of a damaged one, and also with a ``run.json`` in it: that must not
+    make a downloaded head a run, because what a run names is trusted.
+    """
+    return any((folder / file).is_file() for file in EXPORTED)
+
 
 def find_run(place: str | Path) -> list[Path]:
     """The finished runs that a user means by a run's folder, a folder of runs, or the beginning of a run's folder.
 
     Raises:
-        UsageError: there is no such run, or the beginning fits several.
+        UsageError: there is no such run, the beginning fits several, or it is an exported head.
     """
     path = Path(place).expanduser()
+    found = [path] if is_export(path) else find_folders(path)
+    if (export := next(filter(is_export, found), None)) is not None:
+        raise UsageError(
+            f"{export} is an exported head",
+            expected="a run that `fusionkit fit` wrote",
+            received=f"a folder with {' or '.join(EXPORTED)}",
+            remedy="name the run that it was exported from",
+        )
+    return found
+
+
+def find_folders(path: Path) -> list[Path]:
+    """The folders of :func:`find_run`; those of exported heads with a ``run.json`` are among them."""
     if (path / RECORD).is_file():
         return [path]
     if path.is_dir():

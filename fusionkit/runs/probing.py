@@ -19,7 +19,7 @@ import pandas as pd
 
 from fusionkit.runs.comparison.pairing import pair_runs, sides_of
 from fusionkit.runs.record import CODE
-from fusionkit.runs.summary import AXES, SEEDS, group_columns, prepared, without_stopped
+from fusionkit.runs.summary import AXES, SEEDS, RunGroups, without_stopped
 from fusionkit.specs import MDL_BLOCKS
 from fusionkit.statistics import INTERVALS
 
@@ -38,38 +38,27 @@ def plain_runs(frame: pd.DataFrame) -> pd.DataFrame:
     return kept
 
 
-def with_probing(
-    summary: pd.DataFrame,
-    frame: pd.DataFrame,
-    every: pd.DataFrame,
-    by: list[str] | None = None,
-    interval: str = "t",
-    chosen: Sequence[str] = (),
-    average: Sequence[str] = (),
-) -> pd.DataFrame:
+def with_probing(summary: pd.DataFrame, groups: RunGroups, every: pd.DataFrame, interval: str = "t") -> pd.DataFrame:
     """A summary with each group's selectivity, if there are control runs, and its online code, if there are blocks.
 
     Args:
-        summary: of ``frame`` with the same arguments (:func:`fusionkit.runs.summary.summarise`). frame: the plain runs
-            that are summed up. every: all runs.
+        summary: of ``groups`` (:func:`fusionkit.runs.summary.summarise`). groups: of the plain runs. every: all runs.
 
     Returns:
         the summary with ``control_score``, ``selectivity``, ``selectivity_low``, ``selectivity_high`` and ``controls``,
         the number of pairs; with ``code_bits`` (mean over seeds), ``code_std``, ``code_low``, ``code_high``, mean
         ``compression`` and ``codes``, the number of seeds whose blocks have all ended.
     """
-    frame, every = prepared(frame, average), without_stopped(every)
+    every = without_stopped(every)
     if CONTROL not in every:
         return summary
-    keys = group_columns(frame, by, chosen, average)
     control, blocks = every[every[CONTROL].astype(bool)], every[every[MDL].notna()]
     found = [summary]
-    groups = [group for _, group in frame.groupby(keys, sort=False, dropna=False)]
     if len(control):
-        rows = [_selectivity(group, _twins(group, control), interval, chosen) for group in groups]
+        rows = [_selectivity(group, _twins(group, control), interval, groups.chosen) for group in groups.runs]
         found.append(pd.DataFrame(rows, columns=list(SELECTIVITY)))
     if len(blocks):
-        rows = [_code(_twins(group, blocks), interval) for group in groups]
+        rows = [_code(_twins(group, blocks), interval) for group in groups.runs]
         found.append(pd.DataFrame(rows, columns=list(CODES)))
     whole = pd.concat(found, axis=1)
     whole.attrs |= summary.attrs

@@ -61,28 +61,55 @@ READ = (  # columns that are read of each group
 )  # fmt: skip
 
 
-def summarise(
-    frame: pd.DataFrame,
-    by: list[str] | None = None,
-    interval: str = "t",
-    chosen: Sequence[str] = (),
-    average: Sequence[str] = (),
-    over: str | None = None,
-    answers: ExampleScores | None = None,
-) -> pd.DataFrame:
-    """One row per group; runs that were stopped early are left out.
+class RunGroups:
+    """Runs in groups. A table of them has one row per group, in the same order.
+
+    Attributes:
+        frame: the runs that count. Stopped runs are left out, failed runs get the split that runs over their stores are
+            scored on, and floors lose the values of options that do not apply to them. An average over fusions leaves
+            out floors.
+        by, chosen, average, answers: as given. keys: the columns that define the groups. values: each group's values in
+            these columns. runs: each group's runs.
+    """
+
+    def __init__(
+        self,
+        frame: pd.DataFrame,
+        by: Sequence[str] = (),
+        chosen: Sequence[str] = (),
+        average: Sequence[str] = (),
+        answers: ExampleScores | None = None,
+    ) -> None:
+        """
+        Args:
+            frame: one row per run, as :meth:`fusionkit.runs.folder.RunsFolder.frame` gives it.
+            by: columns to group by; none means task, label, fusion and every axis on which the runs differ. An axis on
+                which runs of one group differ is a column too.
+            chosen: columns that validation chose (:mod:`fusionkit.runs.choice`): runs are not grouped by them.
+            average: columns to average over. answers: the runs' answers on test; None if there are none.
+
+        Raises:
+            UsageError: a column does not exist, or is both grouped by and averaged over.
+        """
+        found = with_failed(without_stopped(frame))
+        if "fusion" in average:
+            found = found[~are_floors(found)]
+        self.frame = without_options(found, FREE)
+        self.by, self.chosen, self.average, self.answers = by, chosen, average, answers
+        self.keys = group_columns(self.frame, by, chosen, average)
+        groups = list(self.frame.groupby(self.keys, sort=False, dropna=False))
+        self.values, self.runs = [values for values, _ in groups], [runs for _, runs in groups]
+
+
+def summarise(groups: RunGroups, interval: str = "t", over: str | None = None) -> pd.DataFrame:
+    """One row per group.
 
     Args:
-        frame: one row per run, as :meth:`fusionkit.runs.folder.RunsFolder.frame` gives it.
-        by: columns to group by; None means task, label, fusion and every axis on which the runs differ. An axis on
-            which runs of one group differ is a column too.
-        interval: ``t`` or ``bootstrap``. chosen: columns that validation chose (:mod:`fusionkit.runs.choice`): they are
-            shown, and runs are not grouped by them.
-        average: columns to average over. A group's mean is the mean over their values of the mean score with each
-            value. Its ``std`` is over seeds, after averaging each seed's scores over the values.
+        groups: the runs. If they are averaged over columns, a group's mean is the mean over the columns' values of the
+            mean score with each value. Its ``std`` is over seeds, after averaging each seed's scores over the values.
+        interval: ``t`` or ``bootstrap``.
         over: what intervals account for: other ``seeds``, other test ``examples`` or ``both``. None means both where
             all runs have answers (examples if no group has two runs), else seeds. A bootstrap is over seeds.
-        answers: the runs' answers on test; None if there are none.
 
     Returns:
         the group's columns and the chosen ones, then ``metric`` and its ``unit``; ``scored_on``, the split of the
@@ -92,26 +119,25 @@ def summarise(
         deviations ``std_draws``, ``std_inits`` and ``std_rest``; mean ``validation`` score, mean number of learned
         ``parameters``, mean ``seconds_alone``. There is no ``std`` for one run, or for an average over values that were
         not trained with the same seeds. ``attrs["notes"]`` are the lines below the table.
-        UsageError for a column or an interval that does not exist, or a column both grouped by and averaged over.
+        UsageError for an interval that does not exist.
     """
     if interval not in INTERVALS:
         raise unknown_name("interval", interval, INTERVALS)
-    frame = prepared(frame, average)
-    keys = group_columns(frame, by, chosen, average)
-    shown = [name for name in chosen if name not in keys]
+    frame, by, keys, average = groups.frame, groups.by, groups.keys, groups.average
+    shown = [name for name in groups.chosen if name not in keys]
     # Only the needed columns: pandas copies each of a hundred columns for each group.
-    read = dict.fromkeys([*keys, *shown, *average, *SEEDS, *READ])
-    groups = list(frame[[name for name in read if name in frame]].groupby(keys, sort=False, dropna=False))
-    finished = (group[(group["status"] == "finished") & ~are_floors(group)] for _, group in groups)
+    read = [name for name in dict.fromkeys([*shown, *average, *SEEDS, *READ]) if name in frame]
+    narrow = [runs[read] for runs in groups.runs]
+    finished = (runs[(runs["status"] == "finished") & ~are_floors(runs)] for runs in narrow)
     most = max(map(len, finished), default=0)
-    over, lacking = chosen_over(SEEDS_ALONE if interval != "t" else over, frame, answers, most)
+    over, lacking = chosen_over(SEEDS_ALONE if interval != "t" else over, frame, groups.answers, most)
     rows = []
-    for values, group in groups:
-        found = {name: _value_of(group[name]) for name in shown}
-        row = _group(group, interval, average, over, answers)
+    for values, runs in zip(groups.values, narrow, strict=True):
+        found = {name: _value_of(runs[name]) for name in shown}
+        row = _group(runs, interval, average, over, groups.answers)
         rows.append(row | dict(zip(keys, values, strict=True)) | found)
     summary = pd.DataFrame(rows, columns=list(dict.fromkeys([*keys, *shown, *COLUMNS])))
-    expected = [*(by or ()), SCORED_ON, *(["fusion"] if are_floors(frame).any() else [])]
+    expected = [*by, SCORED_ON, *(["fusion"] if are_floors(frame).any() else [])]
     notes = _added_note([name for name in keys if name not in expected and _runs_differ(frame, by, name)] if by else [])
     notes += _average_notes(frame, keys, average) if average else []
     notes += split_notes(summary)
@@ -119,17 +145,6 @@ def summarise(
     notes += [*told, *error_notes(summary, over, average), *([lacking] if lacking else [])]
     summary.attrs |= {CHOSEN: shown, NOTES: notes, OVER: over}
     return summary
-
-
-def prepared(frame: pd.DataFrame, average: Sequence[str] = ()) -> pd.DataFrame:
-    """The runs of a summary. Stopped runs are left out, failed runs get the split that runs over their stores are
-    scored on, and floors lose the values of options that do not apply to them. An average over fusions leaves out
-    floors.
-    """
-    found = with_failed(without_stopped(frame))
-    if "fusion" in average:
-        found = found[~are_floors(found)]
-    return without_options(found, FREE)
 
 
 def without_stopped(frame: pd.DataFrame) -> pd.DataFrame:
@@ -144,9 +159,7 @@ def _value_of(values: pd.Series[Any]) -> object:
     return found[0] if len(found) == 1 else ", ".join(option_text(str(values.name), each) for each in found)
 
 
-def group_columns(
-    frame: pd.DataFrame, by: list[str] | None = None, chosen: Sequence[str] = (), average: Sequence[str] = ()
-) -> list[str]:
+def group_columns(frame: pd.DataFrame, by: Sequence[str], chosen: Sequence[str], average: Sequence[str]) -> list[str]:
     """The columns that define the groups, without the ``chosen`` ones and those to ``average`` over: ``by`` and every
     axis on which runs of one group differ; without ``by``, task, label, fusion and every axis on which the runs differ.
     """
@@ -154,7 +167,7 @@ def group_columns(
     if not (floors := are_floors(frame)).all() and floors.any():
         keys = group_columns(frame[~floors], by, chosen, average)
         return list(dict.fromkeys([*keys, "fusion"]))
-    for name in (*(by or ()), *average):
+    for name in (*by, *average):
         if name not in frame.columns:
             raise unknown_name("column of the results", name, frame.columns)
     if SCORED_ON in average:
@@ -163,10 +176,10 @@ def group_columns(
             received=f"average {SCORED_ON}",
             remedy=f"leave {SCORED_ON} out; --split validation compares all runs on validation",
         )
-    if both := [name for name in by or () if name in average]:
+    if both := [name for name in by if name in average]:
         raise UsageError(
             f"{both[0]} is both grouped by and averaged over",
-            received=f"by {', '.join(by or ())}; average {', '.join(average)}",
+            received=f"by {', '.join(by)}; average {', '.join(average)}",
             remedy=f"leave {both[0]} out of one of them",
         )
     if by or average:

@@ -18,7 +18,7 @@ from fusionkit.runs.comparison.ties import with_ties
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.probing import plain_runs, with_probing
 from fusionkit.runs.shown_split import TEST, with_scores_of
-from fusionkit.runs.summary import NOTES, summarise
+from fusionkit.runs.summary import NOTES, RunGroups, summarise
 
 
 def tabulate(
@@ -48,7 +48,8 @@ def tabulate(
             validation score; options in ``by`` or ``average`` are not chosen. None keeps all runs.
         baseline, block, interval, simultaneous, test, correction: as for
             :func:`fusionkit.runs.comparison.compare.compare`.
-        average, over, answers: as for :func:`fusionkit.runs.summary.summarise`.
+        average, answers: as for :class:`fusionkit.runs.summary.RunGroups`.
+        over: as for :func:`fusionkit.runs.summary.summarise`.
         pareto: a cost (:data:`fusionkit.names.COSTS`) by which groups get a mark
             (:mod:`fusionkit.runs.comparison.pareto`).
         ranks: whether groups get their ranks (:mod:`fusionkit.runs.comparison.ranks`).
@@ -57,31 +58,27 @@ def tabulate(
         the table of ``compare`` if there is a baseline, else of ``summarise``, with the results of probing runs
         (:mod:`fusionkit.runs.probing`) and with ``tied``, the groups that tie with the best
         (:mod:`fusionkit.runs.comparison.ties`). ``attrs["notes"]`` are the lines below the table. Errors are those of
-        the two functions.
+        the two functions and of ``RunGroups``.
     """
-    columns = list(by) or None
     every = with_scores_of(frame, split)
     chosen = chosen_by(choose_by, plain_runs(every), (*by, *average))
     check_over(over, interval, test, block, simultaneous)
     answers = answers if split == TEST else None  # answers on validation are not kept
+    groups = RunGroups(chosen.frame, by, chosen.columns, average, answers)
     if baseline is None:
-        table = summarise(chosen.frame, columns, interval, chosen.columns, average, over, answers)
+        table = summarise(groups, interval, over)
     else:
         table = compare(
-            chosen.frame,
+            groups,
             baseline,
-            columns,
             interval=interval,
             test=test,
             correction=correction,
-            chosen=chosen.columns,
-            average=average,
             over=over,
             block=block,
             simultaneous=simultaneous,
-            answers=answers,
         )
-    rivals = Rivals(table, chosen.frame, columns, chosen.columns, average, answers)
+    rivals = Rivals(table, groups)
     table = with_ties(table, rivals)
     legends = list[str]()
     if pareto is not None:
@@ -90,7 +87,7 @@ def tabulate(
     if ranks:
         table = with_ranks(table, rivals)
         legends.append(RANKS_LEGEND)
-    table = with_probing(table, chosen.frame, every, columns, interval, chosen.columns, average)
+    table = with_probing(table, groups, every, interval)
     table.attrs[NOTES] = [*chosen.notes, *table.attrs[NOTES], *legends]
     return nested(table, by)
 

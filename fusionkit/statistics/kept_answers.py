@@ -336,12 +336,13 @@ def _moments(metric: str, told: Array, found: Array) -> Floats | None:
     return _columns((np.ones(len(x)), x, y, x * x, y * y, x * y))
 
 
-def to_text(answers: Mapping[str, RunAnswers]) -> str:
-    """The answers as text, for a file of records; those of a span tagger without their words, half of the bytes."""
-    answers = {
-        data: RunAnswers({k: _brief(v) for k, v in run.parts.items()}, run.frame) for data, run in answers.items()
-    }
-    return base64.b64encode(zlib.compress(to_bytes(answers), 9)).decode("ascii")
+def to_text(answers: Mapping[str, RunAnswers]) -> str | None:
+    """The answers as text, for a file of records; those of a span tagger without their words, half of the bytes. None
+    for answers of :data:`MOST_BYTES` or more, which no reader takes: they are left out.
+    """
+    brief = {d: RunAnswers({k: _brief(v) for k, v in run.parts.items()}, run.frame) for d, run in answers.items()}
+    content = to_bytes(brief)
+    return None if len(content) >= MOST_BYTES else base64.b64encode(zlib.compress(content, 9)).decode("ascii")
 
 
 def _brief(part: KeptAnswers) -> KeptAnswers:

@@ -16,7 +16,6 @@ import torch
 
 from fusionkit.dataset.draws import watched_split
 from fusionkit.dataset.stores import source_of
-from fusionkit.encode.batching import Batching
 from fusionkit.errors import UsageError
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.checkpoint import open_run
@@ -61,8 +60,7 @@ def ablate(
     if attached.skip is None:
         raise _without_parts(spec)
     data = SweepContext(source).load(spec)
-    how = (source.layers, Batching.on("cpu"))
-    live = live_data(data, TokenSource(source), tuned.encoder, *how, use=attached.use)
+    live = live_data(data, TokenSource(source), tuned.encoder, source.layers, use=attached.use)
     chosen = live.test if split == "test" else watched_split(dataclasses.replace(spec, validate_on=limit), live)
     if chosen is None or not len(chosen):
         raise UsageError(f"the run's data has no {split} split with labels", remedy="choose the other --split")

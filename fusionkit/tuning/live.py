@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fusionkit.dataset.split import ChunkedStates, States, TaskSplit, tasks_joined
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.encode.batching import Batching
+from fusionkit.encode.batching import OVERHEAD, TOKENS, Batching
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
 from fusionkit.ragged import IntArray, flat_rows
@@ -26,6 +26,10 @@ from fusionkit.tuning.ranks import ALONE, Ranks
 from fusionkit.tuning.tokens import TokenSource
 from fusionkit.tuning.upper_layers import UpperLayers
 
+# A minibatch is computed in pieces of sequences of similar length. On a CPU a piece has a higher fixed cost than in an
+# encode, because its backward pass and its dropout are many small operations.
+BATCHING = {device: Batching(tokens, max(OVERHEAD[device], 128)) for device, tokens in TOKENS.items()}
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LiveStates:
@@ -33,13 +37,11 @@ class LiveStates:
 
     Attributes:
         passes: what computes them. layers: the encoder's layer at each position.
-        batching: how sequences of similar length are batched; a minibatch may be computed in several such pieces.
         ranks: the processes that ask for the same rows at the same time; without gradients each computes a part.
     """
 
     passes: FromText | FromLayer
     layers: Sequence[int]
-    batching: Batching
     ranks: Ranks = ALONE
 
     @property
@@ -55,9 +57,9 @@ class LiveStates:
         sequences, which = np.unique(tokens.sequences_of(rows), return_inverse=True)
         order = np.argsort(which, kind="stable")  # rows of one sequence side by side
         bounds = np.searchsorted(which[order], np.arange(len(sequences) + 1))
-        lengths = np.diff(tokens.offsets)[sequences]
+        lengths = tokens.padded_lengths(sequences)
         together = self.ranks.count > 1 and not torch.is_grad_enabled()
-        for number, piece in enumerate(self.batching.cut(lengths)):
+        for number, piece in enumerate(BATCHING[device.type].cut(lengths)):
             if together and number % self.ranks.count != self.ranks.rank:
                 continue
             states = self.passes(sequences[piece], wanted)  # per layer [piece, length, hidden]
@@ -128,7 +130,6 @@ def live_data(
     source: TokenSource,
     encoder: Encoder,
     layers: Sequence[int],
-    batching: Batching,
     ranks: Ranks = ALONE,
     upper: UpperLayers | None = None,
     use: Callable[[str], None] | None = None,
@@ -143,7 +144,7 @@ def live_data(
     made: dict[int, tuple[TaskSplit, TaskSplit]] = {}  # by id; with the original, so that no other split gets its id
 
     def states_of(split: TaskSplit) -> States:
-        tokens, how = source.of(split.states), (layers, batching, ranks)
+        tokens, how = source.of(split.states), (layers, ranks)
         before = [] if use is None else [partial(use, split.name)]
         if upper is None:
             return LiveStates(FromText(encoder, tokens, *before), *how)

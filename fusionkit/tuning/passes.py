@@ -72,7 +72,7 @@ class FromLayer:
 
 def padded(tokens: Tokens, sequences: IntArray, encoder: Encoder) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Where a padded batch has sub-tokens, bool ``[n, length]``; and the encoder's inputs: ids, mask and segments."""
-    inside, source = padded_index(tokens.offsets, sequences)
+    inside, source = padded_index(tokens.offsets, sequences, int(tokens.padded_lengths(sequences).max()))
     ids = np.where(inside, tokens.token_ids[source], encoder.pad_id)
     segments = np.where(inside, tokens.segments[source], 0)
     mask, *inputs = (torch.from_numpy(each).to(encoder.device) for each in (inside, ids, segments))

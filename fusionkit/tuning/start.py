@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from fusionkit.dataset.stores import Stores, stores_of
-from fusionkit.encode.batching import Batching
 from fusionkit.machine.devices import CPU
 from fusionkit.specs import RunSpec
 from fusionkit.tuning.encoder import load_tuned
@@ -66,7 +65,7 @@ def start_of(store: Stores, method: str, layer: int) -> Start:
     weights = sum(weights.numel() for module in above for weights in module.parameters())
     back = len(above) * (1 + min(attached.count() / max(weights, 1), 1.0))
     split = first[next(iter(first.splits))]
-    live = LiveStates(FromText(tuned.encoder, tokens_of(split)), first.layers, Batching.on("cpu"))
+    live = LiveStates(FromText(tuned.encoder, tokens_of(split)), first.layers)
     rows, at = np.arange(split.token_offsets[: EXAMPLES + 1][-1]), (first.layers.index(layer),)
     with torch.no_grad():
         true, kept = live.gather(rows, at), split.hidden_states.gather(rows, at).float()  # [rows, 1, hidden]

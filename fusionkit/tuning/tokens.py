@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,10 @@ from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.errors import UsageError
 from fusionkit.ragged import IntArray
 from fusionkit.store import Split
+
+# Padded lengths are multiples of this, so that the pieces of minibatches have few shapes. oneDNN compiles kernels for
+# each shape of a matrix product, and keeps 1,024 of them. Freed memory of many sizes is slow to use again, too.
+MULTIPLE = 8
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,19 @@ class Tokens:
         """The sequence of each row, int64 ``[n]``."""
         # From the right: an empty sequence begins where the next one does, and holds no row.
         return np.searchsorted(self.offsets, rows, side="right") - 1
+
+    def padded_lengths(self, sequences: IntArray) -> IntArray:
+        """The lengths to which sequences are padded where each is the longest of a batch, int64 ``[n]``.
+
+        They are multiples of :data:`MULTIPLE`, up to the length of the longest sequence of all.
+        """
+        lengths = self.offsets[sequences + 1] - self.offsets[sequences]
+        padded: IntArray = np.minimum(-(-lengths // MULTIPLE) * MULTIPLE, self._longest)
+        return padded
+
+    @cached_property
+    def _longest(self) -> int:
+        return int(np.diff(self.offsets).max(initial=0))
 
     @classmethod
     def joined(cls, parts: Iterable[Tokens]) -> Tokens:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
+from torch import nn
 
 from fusionkit.dataset.stores import Stores
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
-from fusionkit.errors import StoppedError, UsageError, first_line
+from fusionkit.errors import UsageError, first_line
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.io.files import checked_bytes, damaged, read_json
 from fusionkit.machine.devices import CPU
-from fusionkit.methods import parse_method
+from fusionkit.methods import REGISTRY, parse_method
 from fusionkit.methods.per_task import OF, all_own, of_task
+from fusionkit.methods.structure import structure_of
 from fusionkit.runs.folder import DELTA, RECORD
 from fusionkit.runs.record import MEAN
 from fusionkit.specs import RunSpec
@@ -26,7 +29,6 @@ from fusionkit.tasks import ALONE, parts_of
 from fusionkit.tuning.encoder import TunedEncoder, encoder_of, tuned
 from fusionkit.tuning.live import live_data
 from fusionkit.tuning.tokens import TokenSource
-from fusionkit.tuning.weights_plan import WeightsPlan
 
 AGAIN = "restore the file, or train the run again"
 
@@ -83,14 +85,17 @@ def trained_encoder(
 
 def _refuse_larger(run: TrainedRun, encoder: Encoder, delta: Mapping[str, torch.Tensor]) -> None:
     """Refuse a method with more weights than were kept of it, before memory is taken for them (StoreError)."""
-    assert encoder.loading is not None
-    of = {name: encoder.loading[name] for name in ("reference", "trust_remote_code", "revision")}
-    try:
-        count = WeightsPlan(tasks=1, **of).kept(run.spec.method)
-    except (UsageError, StoppedError):
-        raise
-    except Exception:  # some encoders, and methods of the user's own, need the weights themselves
-        return
+    spec = parse_method(run.spec.method)
+    if REGISTRY.is_own(spec.name):
+        return  # a user's own code may fail on the meta device
+    # The method is put in effect on a copy of the encoder whose weights are shapes alone.
+    model = encoder.model
+    shapes: dict[int, Any] = {id(each): nn.Parameter(each.to("meta"), False) for each in model.parameters()}
+    shapes |= {id(each): each.to("meta") for each in model.buffers()}
+    structure = copy.deepcopy(structure_of(model), shapes)
+    with torch.device("meta"):
+        attached = spec.build().attach(structure.model, structure)
+    count = attached.count() if attached.read is None else 0  # else some of what it trains is not kept
     if count > (there := sum(weights.numel() for weights in delta.values())):
         expected = f"{count:,} numbers of the method {run.spec.method}"
         raise damaged(run.folder / DELTA, expected, f"{there:,} numbers", AGAIN)
@@ -165,11 +170,10 @@ def live_data_of(
     """
     if run.delta is None:
         return data
-    how = (stores.layers, Batching.on(device.type))
     if not data.apart:
-        return live_data(data, TokenSource(stores), trained_encoder(run, place, str(device)), *how)
+        return live_data(data, TokenSource(stores), trained_encoder(run, place, str(device)), stores.layers)
     trained = tuned_of(run, place, str(device))
-    return live_data(data, TokenSource(stores), trained.encoder, *how, use=trained.attached.use)
+    return live_data(data, TokenSource(stores), trained.encoder, stores.layers, use=trained.attached.use)
 
 
 def tuned_of(run: TrainedRun, place: str | None = None, device: str = "cpu") -> TunedEncoder:
@@ -177,9 +181,12 @@ def tuned_of(run: TrainedRun, place: str | None = None, device: str = "cpu") -> 
     their own stores, ``attached.use`` puts a task's weights in. Arguments and errors as of :func:`trained_encoder`.
     """
     spec = dataclasses.replace(RunSpec.from_dict(read_json(run.folder / RECORD)["spec"]), checkpointing=False)
+    delta = delta_of(run)
     with torch.random.fork_rng(devices=[]):
-        found = tuned(encoder_of_run(run, place, device, dtype="float32"), spec)
+        loaded = encoder_of_run(run, place, device, dtype="float32")
+        _refuse_larger(run, loaded, delta)
+        found = tuned(loaded, spec)
     attached = found.attached if spec.choose_epoch == MEAN else all_own(found.attached, list(parts_of(spec)))
-    attached.load_delta(delta_of(run))
+    attached.load_delta(delta)
     attached.train(False)
     return TunedEncoder(found.encoder, attached)

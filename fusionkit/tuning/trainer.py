@@ -23,7 +23,6 @@ import torch
 
 from fusionkit.dataset.draws import watched_split
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.encode.batching import Batching
 from fusionkit.fit.executor.alone import clock_of
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.through_encoder import OnStep, StateFile, TunedStep, no_report
@@ -108,8 +107,7 @@ class TunedRun:
             refuse_long(tuned.encoder, tuned.attached.positions_added, source, data)
             start = spec.from_layer
             upper = None if start is None else UpperLayers(tuned.encoder, tuned.attached, start)
-            batching = Batching.on("cuda" if context.device.type == "cuda" else "cpu")
-            how = (context.store.layers, batching, self._ranks, upper, self._use)
+            how = (context.store.layers, self._ranks, upper, self._use)
             self._data = live_data(data, source, tuned.encoder, *how)
         draw = training_split(spec, self._data)
         self._run = RunState(spec, context.positions(spec), draw)
@@ -334,7 +332,8 @@ class _Progress:
         self._spec, self._length, self._on_epoch, self._on_step = run.spec, run.length, on_epoch, on_step
         self._first, self._number, self._loss = done, done, math.nan
         self._began = self._last = time.monotonic()
-        self._reported, self._epochs = 0.0, 0  # epochs that the steps add up to, and that were reported as ended
+        self._resumed = done / run.length.epoch
+        self._reported, self._epochs = self._resumed, 0  # epochs that the steps add up to; those reported as ended
 
     def step(self, number: int, loss: float) -> None:
         """A step is done."""
@@ -352,14 +351,16 @@ class _Progress:
 
     def end(self) -> None:
         """No more steps are made."""
-        if self._reported < self._length.epochs:
+        if self._reported < self._length.epochs or self._resumed:
             self._tell(0.0, self._length.epochs)
         self.epoch(self._length.epochs)
 
     def _tell(self, seconds_left: float, epochs: float) -> None:
-        step = TunedStep(self._number, self._length.steps, self._loss, seconds_left, epochs - self._reported)
-        self._on_step(self._spec, step)
-        self._reported = epochs
+        done = epochs - self._reported
+        self._on_step(
+            self._spec, TunedStep(self._number, self._length.steps, self._loss, seconds_left, done, self._resumed)
+        )
+        self._reported, self._resumed = epochs, 0.0
 
 
 # States without rows, for batches whose targets alone are needed.

@@ -120,11 +120,6 @@ class WeightsPlan:
         """The weights of a method that a task has for itself; errors as of :meth:`of`."""
         return self._counted(parse_method(method))[1]
 
-    def kept(self, method: str) -> int:
-        """How many weights are kept of a run of one task; 0 for a method that keeps some of those that it trains."""
-        with self._attached(parse_method(method)) as attached:
-            return attached.count() if attached.read is None else 0
-
     def alone(self) -> PlannedWeights:
         """A whole encoder for each task."""
         total = self.tasks * self.encoder

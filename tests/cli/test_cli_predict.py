@@ -124,6 +124,25 @@ def test_a_text_that_begins_like_a_home_folder_is_a_text(tmp_path: Path) -> None
             runs_and_texts(given)
 
 
+def test_only_what_is_no_text_is_looked_for_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def fetched(place: str) -> Path:
+        asked.append(place)
+        return tmp_path
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fusionkit.exported.finding.fetched", fetched)
+    assert runs_and_texts(["jane/tagger", "a text"]) == (["jane/tagger"], ["a text"])
+    with pytest.raises(UsageError, match="argument 2: evil/head holds no finished run") as caught:
+        runs_and_texts(["jane/tagger", "evil/head"])
+    assert "give the texts by --input" in str(caught.value.remedy)
+    assert asked == ["jane/tagger"] * 2
+    both = ["jane/tagger", "jane/other"]
+    assert runs_and_texts(both, no_texts=True) == (both, [])
+    assert asked[2:] == both
+
+
 def test_text_that_is_too_long_is_said(fusionkit: Command, runs: Path) -> None:
     done = fusionkit("predict", runs, "--json", "Oslo " * 600, "Oslo")
     assert done.code == 0

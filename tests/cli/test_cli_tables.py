@@ -12,7 +12,7 @@ import pytest
 
 from fusionkit.cli.console import out, table
 from fusionkit.cli.tables.summary_table import summary_table
-from fusionkit.fit import RunsFolder, summarise
+from fusionkit.fit import RunGroups, RunsFolder, summarise
 from fusionkit.runs.record import flat_record
 from fusionkit.runs.tables.format_cells import json_rows, score_text
 from fusionkit.runs.tables.paper_tables import latex
@@ -102,7 +102,7 @@ def test_latex_escapes_what_it_would_misread() -> None:
     lines = latex(summary(record("last", 0.5, label=r"50%_#1 {a} & \b $x ~y ^z"))).splitlines()
     escaped = r"50\%\_\#1 \{a\} \& \textbackslash{}b \$x \textasciitilde{}y \textasciicircum{}z"
     assert lines[4] == rf"tagging & {escaped} & last & test & 50.0 & – & 1 & 1,234 \\"
-    grouped = summarise(pd.DataFrame([flat_record(record("last", 0.5))]), ["data_seed", "head"])
+    grouped = summarise(RunGroups(pd.DataFrame([flat_record(record("last", 0.5))]), ["data_seed", "head"]))
     assert (
         latex(grouped).splitlines()[2]
         == r"data\_seed & head & scored on & score (\%) & 95\,\% interval & runs & parameters \\"
@@ -162,7 +162,7 @@ def test_records_that_were_written_are_what_the_table_is_made_of(tmp_path: Path)
     for seed, score in enumerate((0.25, 0.75)):
         one = record("last", score, seed)
         runs.write(RunSpec.from_dict(one["spec"]), one, {})
-    assert summarise(runs.frame())["mean"].tolist() == [0.5]
+    assert summarise(RunGroups(runs.frame()))["mean"].tolist() == [0.5]
 
 
 def test_json_has_every_digit_and_null_for_what_is_missing() -> None:

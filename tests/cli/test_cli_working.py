@@ -85,6 +85,17 @@ def test_a_tally_counts_runs_the_pace_of_ours_and_the_epochs_left() -> None:
     assert tally.share == 1.0
 
 
+def test_what_an_earlier_process_did_says_nothing_about_the_pace() -> None:
+    clock = Clock()
+    tally = Tally(SPECS[:2], (), clock)
+    tally.begin({spec.digest: 100.0 for spec in SPECS[:2]})
+    tally.step(1.0, "step 1")
+    tally.resumed(90.0)
+    clock.now = 10.0
+    tally.step(1.0, "step 91")
+    assert tally.seconds_left == pytest.approx(10 * (200 - 90 - 2))
+
+
 def test_the_table_shows_the_best_of_each_task_and_fusion_and_what_it_differs_by() -> None:
     tally = Tally(SPECS, [], Clock())
     for spec, score in zip(SPECS, (0.5, 0.7, 0.6, None, 0.55, 0.5), strict=False):

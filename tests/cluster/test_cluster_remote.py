@@ -120,6 +120,10 @@ def turned_away(address: str) -> None:
         gc.collect()  # here it closes; later its finalizer may wait for a lock that the thread it stops holds
 
 
+def test_a_worker_imports_nothing_from_the_working_folder(cluster: Any) -> None:
+    assert set(cluster.client.run(lambda: sys.flags.safe_path).values()) == {True}
+
+
 def test_all_that_listens_is_on_loopback(cluster: Any, pids: Callable[[], list[int]]) -> None:
     listening = [
         connection.laddr.ip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from fusionkit.cluster import ClusterSettings, open_cluster, read_settings
+from fusionkit.cluster import ClusterSettings, local, open_cluster, read_settings
 from fusionkit.cluster.dask_config import started
 from fusionkit.cluster.job_script import job_script
 from fusionkit.cluster.local import devices, environments_of
@@ -194,6 +195,28 @@ def test_a_scheduler_that_cannot_listen_says_why() -> None:
     with pytest.raises(FusionkitError, match="no cluster can be started") as caught, open_cluster(settings):
         pass
     assert "nowhere0" in str(caught.value.received)
+
+
+@pytest.mark.parametrize("before", [None, "yes"])
+def test_processes_of_a_cluster_import_nothing_from_the_working_folder(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even those that multiprocessing starts before Dask sets any variable."""
+    monkeypatch.setenv("PYTHONSAFEPATH", before or "")
+    if before is None:
+        monkeypatch.delenv("PYTHONSAFEPATH")
+    found = list[str | None]()
+
+    def refused(*_: object) -> None:
+        found.append(os.environ.get("PYTHONSAFEPATH"))
+        raise FusionkitError("enough seen")
+
+    monkeypatch.setattr(local, "started", refused)
+    settings = ClusterSettings(public=True, workers=1, gpus=0)
+    with pytest.raises(FusionkitError, match="enough seen"), open_cluster(settings):
+        pass
+    assert found == ["1"]
+    assert os.environ.get("PYTHONSAFEPATH") == before
 
 
 @pytest.mark.parametrize(("given", "gpus"), [({"workers": 3}, ["0", "1"]), ({"gpus": 1}, [])])

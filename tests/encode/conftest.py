@@ -94,7 +94,7 @@ Encoding = Callable[..., EncodeReport]
 SMALL_CHUNK_BYTES = 40 * 4 * 16 * 2
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def encoded(encoder: Encoder) -> Encoding:
     """``encode`` with the tiny encoder and guessed columns; takes keywords of the spec and of ``encode``."""
 

@@ -7,6 +7,7 @@ import datetime
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,23 @@ OTHERS: list[tuple[dict[str, Any], dict[str, tuple[str, str]]]] = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def few(source: Source) -> Source:
     return Source("few", {"train": source.splits["train"].head(5)})
+
+
+@pytest.fixture(scope="module")
+def original(few: Source, encoded: Encoding, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the few; tests must not change it."""
+    out = tmp_path_factory.mktemp("stores") / "s"
+    encoded(few, out)
+    return out
+
+
+@pytest.fixture
+def store(original: Path, tmp_path: Path) -> Path:
+    """A copy of it, the only thing in the test's folder."""
+    return Path(shutil.copytree(original, tmp_path / "s"))
 
 
 def shown(error: IdentityError) -> dict[str, tuple[str, str]]:
@@ -52,54 +67,49 @@ def shown(error: IdentityError) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize(("asked", "fields"), OTHERS)
 @pytest.mark.parametrize("finished", [True, False], ids=["finished", "begun"])
 def test_other_work_is_refused_with_the_differing_fields_side_by_side(
-    few: Source, encoded: Encoding, content: Callable[[Path], dict[str, bytes]], tmp_path: Path, asked: dict[str, Any],
+    few: Source, encoded: Encoding, content: Callable[[Path], dict[str, bytes]], store: Path, asked: dict[str, Any],
     fields: dict[str, tuple[str, str]], finished: bool,
 ) -> None:  # fmt: skip
-    out = tmp_path / "s"
-    encoded(few, out)
     if not finished:
-        (out / "manifest.json").rename(out / "plan.json")
-    before = content(out)
+        (store / "manifest.json").rename(store / "plan.json")
+    before = content(store)
     with pytest.raises(IdentityError, match="these fields differ") as caught:
-        encoded(few, out, **asked)
+        encoded(few, store, **asked)
     assert shown(caught.value) == fields
     assert "--overwrite" in str(caught.value.remedy)
-    assert content(out) == before
+    assert content(store) == before
 
 
 def test_other_data_and_another_encoder_are_told_by_their_hashes(
-    few: Source, encoded: Encoding, encoder: Encoder, tmp_path: Path
+    few: Source, encoded: Encoding, encoder: Encoder, store: Path
 ) -> None:
-    encoded(few, tmp_path / "s")
     table = few.splits["train"].head()
     words = table["tokens"].to_pylist()
     words[3] = [*words[3][:-1], "changed"]
     other = Source("few", {"train": table.set_column(0, "tokens", pa.array(words))})
     with pytest.raises(IdentityError) as caught:
-        encoded(other, tmp_path / "s")
+        encoded(other, store)
     assert list(shown(caught.value)) == ["data.train"]
     retrained = dataclasses.replace(encoder, identity={**encoder.identity, "weights": "0123"})
     with pytest.raises(IdentityError) as caught:
-        encoded(few, tmp_path / "s", model=retrained)
+        encoded(few, store, model=retrained)
     assert [(name, asked) for name, (_, asked) in shown(caught.value).items()] == [("encoder.weights", "0123")]
 
 
-def test_what_does_not_change_the_numbers_is_no_other_work(few: Source, encoded: Encoding, tmp_path: Path) -> None:
-    encoded(few, tmp_path / "s")
+def test_what_does_not_change_the_numbers_is_no_other_work(few: Source, encoded: Encoding, store: Path) -> None:
     renamed = Source("another name", dict(few.splits))
     tables = {split: examples.head() for split, examples in few.splits.items()}
     sliced = {split: pa.concat_tables([table.slice(0, 2), table.slice(2)]) for split, table in tables.items()}
     for source in (renamed, Source("few", sliced)):
-        assert encoded(source, tmp_path / "s", layers="0:4", max_length=64).outcome == "complete"
+        assert encoded(source, store, layers="0:4", max_length=64).outcome == "complete"
 
 
-def test_overwrite_replaces_other_work(few: Source, encoded: Encoding, tmp_path: Path) -> None:
-    encoded(few, tmp_path / "s")
-    (tmp_path / "s" / "of-the-old-store").touch()
-    assert encoded(few, tmp_path / "s", rows="cls", overwrite=True).outcome == "encoded"
-    assert open_store(tmp_path / "s").rows == "cls"
-    assert not (tmp_path / "s" / "of-the-old-store").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+def test_overwrite_replaces_other_work(few: Source, encoded: Encoding, store: Path) -> None:
+    (store / "of-the-old-store").touch()
+    assert encoded(few, store, rows="cls", overwrite=True).outcome == "encoded"
+    assert open_store(store).rows == "cls"
+    assert not (store / "of-the-old-store").exists()
+    assert [path.name for path in store.parent.iterdir()] == ["s"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -150,12 +160,11 @@ def test_the_folder_one_is_in_can_be_the_store(
     assert len(open_store(tmp_path / "here")["train"]) == 5
 
 
-def test_a_damaged_manifest_is_refused_until_overwritten(few: Source, encoded: Encoding, tmp_path: Path) -> None:
-    encoded(few, tmp_path / "s")
-    (tmp_path / "s" / "manifest.json").write_text('{"format": "fusionkit-store", "vers')
+def test_a_damaged_manifest_is_refused_until_overwritten(few: Source, encoded: Encoding, store: Path) -> None:
+    (store / "manifest.json").write_text('{"format": "fusionkit-store", "vers')
     with pytest.raises(StoreError, match="is damaged"):
-        encoded(few, tmp_path / "s")
-    assert encoded(few, tmp_path / "s", overwrite=True).outcome == "encoded"
+        encoded(few, store)
+    assert encoded(few, store, overwrite=True).outcome == "encoded"
 
 
 def test_an_interrupted_overwrite_goes_on_when_asked_again(

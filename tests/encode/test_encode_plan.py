@@ -21,15 +21,23 @@ Begin = Callable[[str, str], Path]
 SMALL = ["row_offsets", "row_mask", "token_offsets", "token_ids", "word_index", "segments", "first_alike"]
 
 
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the stores that ``begin`` copies."""
+    return tmp_path_factory.mktemp("begun")
+
+
 @pytest.fixture
-def begin(source: Source, encoded: Encoding, tmp_path: Path) -> Begin:
-    """A store of which two parts are done."""
+def begin(source: Source, encoded: Encoding, begun: Path, tmp_path: Path) -> Begin:
+    """A copy of a store of which two parts are done."""
 
     def run(dtype: str, compress: str) -> Path:
-        answers = iter([False, False, True])
-        with pytest.raises(StoppedError):
-            encoded(source, tmp_path / "s", dtype=dtype, compress=compress, stop=lambda: next(answers))
-        return tmp_path / "s"
+        kept = begun / f"{dtype}-{compress}"
+        if not kept.exists():
+            answers = iter([False, False, True])
+            with pytest.raises(StoppedError):
+                encoded(source, kept, dtype=dtype, compress=compress, stop=lambda: next(answers))
+        return Path(shutil.copytree(kept, tmp_path / "s"))
 
     return run
 

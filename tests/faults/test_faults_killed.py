@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,8 +69,7 @@ def test_a_kill_between_the_last_two_steps_leaves_a_complete_store(
     whole: Path, encoded: Encoding, assert_same: Same, tmp_path: Path, left: str
 ) -> None:
     """Windows of microseconds, which random kills hardly meet: what they leave, laid down by hand."""
-    out = tmp_path / "s"
-    encoded(out)
+    out = Path(shutil.copytree(whole, tmp_path / "s"))
     name = {"a plan": "plan.json", "a partial manifest": ".manifest.json.7.partial"}.get(
         left, "parts/.x.json.7.partial"
     )
@@ -80,11 +80,11 @@ def test_a_kill_between_the_last_two_steps_leaves_a_complete_store(
 
 @pytest.mark.parametrize("kept", ["old moved away", "new in place"])
 def test_a_kill_while_a_store_is_replaced_loses_neither_store(
-    encoded: Encoding, assert_same: Same, tmp_path: Path, kept: str
+    whole: Path, encoded: Encoding, assert_same: Same, tmp_path: Path, kept: str
 ) -> None:
     """With --overwrite the old store is renamed aside, then the new one into its place."""
     out, old, aside = tmp_path / "s", tmp_path / ".s.replaced", tmp_path / ".s.planning"
-    encoded(out)
+    shutil.copytree(whole, out)
     if kept == "old moved away":
         out.rename(old)
         aside.mkdir()

@@ -1,9 +1,15 @@
-"""A sweep in a process of its own: ``sweeper.py STORE RUNS WORKERS SPECS.json`` says what it sees, a JSON line each."""
+"""A sweep in a process of its own; it says what it sees, a JSON line each.
+
+    sweeper.py STORE RUNS WORKERS SPECS.json PAUSE
+
+After each run it waits PAUSE seconds.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +20,7 @@ from fusionkit.fit.progress import FitProgress
 from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
 
-STORE, RUNS, WORKERS, SPECS = sys.argv[1:]
+STORE, RUNS, WORKERS, SPECS, PAUSE = sys.argv[1:]
 
 
 def tell(what: str, value: Any) -> None:
@@ -29,6 +35,7 @@ class Teller(FitProgress):
 
     def run(self, record: dict[str, Any]) -> None:
         tell("run", RunSpec.from_dict(record["spec"]).digest)
+        time.sleep(float(PAUSE))
 
     def elsewhere(self, record: dict[str, Any]) -> None:
         tell("elsewhere", RunSpec.from_dict(record["spec"]).digest)

@@ -36,12 +36,12 @@ class Sweeper:
         return [(what, value) for what, value in map(json.loads, out.splitlines())]
 
 
-def start(store: Store, runs: Path, specs: Sequence[RunSpec], workers: int) -> Sweeper:
-    """Begin a sweep; errors go to its output."""
+def start(store: Store, runs: Path, specs: Sequence[RunSpec], workers: int, pause: float = 0.0) -> Sweeper:
+    """Begin a sweep that waits ``pause`` seconds after each run; errors go to its output."""
     listed = runs.with_name(f"{runs.name}.{len(specs)}.json")
     listed.write_text(json.dumps([spec.to_dict() for spec in specs]))
-    command = [sys.executable, str(SWEEPER), str(store.path), str(runs), str(workers), str(listed)]
-    return Sweeper(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    given = map(str, (store.path, runs, workers, listed, pause))
+    return Sweeper(subprocess.Popen([sys.executable, str(SWEEPER), *given], stdout=subprocess.PIPE, text=True))
 
 
 def children(pid: int) -> list[int]:

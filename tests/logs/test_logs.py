@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -226,6 +227,23 @@ def test_a_server_that_is_not_there_is_given_up(tmp_path: Path, monkeypatch: pyt
     assert "no run is lost" in said
     assert len(asked) == 3
     assert "MLFLOW_HTTP_REQUEST_MAX_RETRIES" not in os.environ
+
+
+def test_only_a_file_system_without_locks_is_logged_to_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = [errno.ENOLCK, errno.EACCES]
+
+    def refused(_: Path) -> None:
+        number = numbers.pop(0)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(logger, "try_lock", refused)
+    with logger._locked(tmp_path / ".wandb"):
+        pass
+    with pytest.raises(PermissionError), logger._locked(tmp_path / ".wandb"):
+        pass
+    assert not numbers
 
 
 def test_a_stop_is_no_failure_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,6 +41,12 @@ Kind = pytest.mark.parametrize("kind", ["bert", "roberta"])
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the store of the fixture ``store``."""
     monkeypatch.setattr(layout, "CHUNK_BYTES", 40 * 4 * 16 * 4)
+
+
+@pytest.fixture
+def copied(store: Any, small_parts: None, tmp_path: Path) -> Path:
+    """A copy of that store of ``bert``, to change."""
+    return Path(shutil.copytree(store("bert").path, tmp_path / "s"))
 
 
 def content(store: Path) -> dict[str, bytes]:
@@ -165,25 +172,23 @@ def test_a_killed_encode_ends_with_the_same_bytes(
     [({"mask_seed": 1}, "mlm.mask_seed"), ({"mask_share": 0.2}, "mlm.mask_share"), ({"task": None}, "rows")],
 )
 def test_other_masks_are_other_work(
-    asked: dict[str, Any], field: str, source: Source, encoded: Encoding, tmp_path: Path
+    asked: dict[str, Any], field: str, source: Source, encoded: Encoding, copied: Path
 ) -> None:
-    encoded(source, tmp_path / "s")
-    assert encoded(source, tmp_path / "s").outcome == "complete"
-    before = content(tmp_path / "s")
+    assert encoded(source, copied).outcome == "complete"
+    before = content(copied)
     with pytest.raises(IdentityError, match="these fields differ") as caught:
-        encoded(source, tmp_path / "s", **asked)
+        encoded(source, copied, **asked)
     assert f"{field} " in caught.value.what
-    assert content(tmp_path / "s") == before
+    assert content(copied) == before
 
 
-def test_another_head_is_other_work(source: Source, encoded: Encoding, encoder: Any, tmp_path: Path) -> None:
-    encoded(source, tmp_path / "s")
+def test_another_head_is_other_work(source: Source, encoder: Any, copied: Path) -> None:
     given = encoder("bert")
     head = dataclasses.replace(given.masked_lm.head, activation="relu")
     other = dataclasses.replace(given, masked_lm=dataclasses.replace(given.masked_lm, head=head))
     spec = EncodeSpec(task="mlm", dtype="float32")
     with pytest.raises(IdentityError, match=r"mlm\.lm_head\.activation"):
-        encode(source, guess_columns(source), tmp_path / "s", spec, other)
+        encode(source, guess_columns(source), copied, spec, other)
 
 
 def test_an_encoder_that_came_without_its_head_is_refused(source: Source, checkpoint: Any, tmp_path: Path) -> None:
@@ -195,20 +200,19 @@ def test_an_encoder_that_came_without_its_head_is_refused(source: Source, checkp
 
 @pytest.mark.parametrize("name", ["lm_head.safetensors", "states.zarr/train/mlm_labels/c/0"])
 @pytest.mark.parametrize("how", ["changed", "removed"])
-def test_damage_is_found_and_refused(name: str, how: str, source: Source, encoded: Encoding, tmp_path: Path) -> None:
-    encoded(source, tmp_path / "s")
-    assert all(checked.fault is None for checked in verify_store(tmp_path / "s"))
-    assert name in {checked.path for checked in verify_store(tmp_path / "s")}
-    file = tmp_path / "s" / name
+def test_damage_is_found_and_refused(name: str, how: str, copied: Path) -> None:
+    assert all(checked.fault is None for checked in verify_store(copied))
+    assert name in {checked.path for checked in verify_store(copied)}
+    file = copied / name
     if how == "removed":
         file.unlink()
     else:
         raw = bytearray(file.read_bytes())
         raw[len(raw) // 2] ^= 1
         file.write_bytes(raw)
-    assert {checked.path for checked in verify_store(tmp_path / "s") if checked.fault} == {name}
+    assert {checked.path for checked in verify_store(copied) if checked.fault} == {name}
     with pytest.raises(StoreError, match="is damaged"):
-        load_masked(open_store(tmp_path / "s"), TASKS["mlm"])
+        load_masked(open_store(copied), TASKS["mlm"])
 
 
 @pytest.mark.parametrize(
@@ -222,14 +226,13 @@ def test_damage_is_found_and_refused(name: str, how: str, source: Source, encode
     ],
 )
 def test_a_manifest_that_tells_other_things_is_refused(
-    change: Callable[[dict[str, Any]], object], source: Source, encoded: Encoding, tmp_path: Path
+    change: Callable[[dict[str, Any]], object], copied: Path
 ) -> None:
-    encoded(source, tmp_path / "s")
-    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
+    manifest = json.loads((copied / "manifest.json").read_text())
     change(manifest)
-    (tmp_path / "s" / "manifest.json").write_text(json.dumps(manifest))
+    (copied / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(StoreError, match=r"manifest\.json is damaged"):
-        open_store(tmp_path / "s")
+        open_store(copied)
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -252,17 +255,15 @@ def test_other_ways_of_storing_hold_the_same_rows(
     assert max(of.largest for of in compare_sample(made, encoder("bert"), 12)) < 0.05
 
 
-@pytest.mark.usefixtures("small_parts")
-def test_a_damaged_chunk_is_encoded_again(source: Source, encoded: Encoding, encoder: Any, tmp_path: Path) -> None:
-    encoded(source, tmp_path / "s")
-    before = content(tmp_path / "s")
-    file = tmp_path / "s/states.zarr/train/hidden_states/c/1/0/0"
+def test_a_damaged_chunk_is_encoded_again(encoder: Any, copied: Path) -> None:
+    before = content(copied)
+    file = copied / "states.zarr/train/hidden_states/c/1/0/0"
     file.write_bytes(bytes(file.stat().st_size))
-    faults = {checked.path: checked.fault for checked in verify_store(tmp_path / "s") if checked.fault}
-    parts = damaged_parts(tmp_path / "s", faults)
+    faults = {checked.path: checked.fault for checked in verify_store(copied) if checked.fault}
+    parts = damaged_parts(copied, faults)
     assert len(parts) == 1
-    assert repair(tmp_path / "s", parts, encoder("bert")) == []
-    assert content(tmp_path / "s") == before
+    assert repair(copied, parts, encoder("bert")) == []
+    assert content(copied) == before
 
 
 def test_what_looks_alike_under_its_masks_is_encoded_once(encoded: Encoding, sequences: Any, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ import pytest
 import fusionkit
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import EncoderError, StoreError, UsageError
+from fusionkit.exported import find_heads
+from fusionkit.runs.find_run import EXPORTED, find_run
 from fusionkit.store import Store
 
 MakeStore = Callable[..., Store]
@@ -58,6 +60,23 @@ def test_a_beginning_that_fits_several_runs_is_refused(mine: Path) -> None:
 def test_a_place_without_runs_is_refused(tmp_path: Path, place: str) -> None:
     with pytest.raises(UsageError, match="holds no finished run"):
         fusionkit.load(tmp_path / place)
+
+
+def test_an_exported_head_with_a_record_beside_it_is_no_run(tmp_path: Path) -> None:
+    folder = tmp_path / "0123456789abcdef"
+    folder.mkdir()
+    (folder / "run.json").write_text('{"status": "finished"}')
+    places: list[str | Path] = [folder, tmp_path, str(folder)[:-8]]
+    for place in places:
+        assert find_run(place) == [folder]
+        assert find_heads(place) == {folder: False}
+    for file in EXPORTED:
+        (folder / file).touch()
+        for place in places:
+            with pytest.raises(UsageError, match="is an exported head"):
+                find_run(place)
+            assert find_heads(place) == {folder: True}
+        (folder / file).unlink()
 
 
 def test_a_failed_run_is_refused_by_name_and_left_out_of_its_folder(mine: Path, runs: Path) -> None:

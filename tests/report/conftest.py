@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,8 +127,8 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture
-def open_page(browser: Any, made: Made) -> Iterator[Callable[..., Any]]:
+@contextmanager
+def opening(browser: Any, made: Made) -> Iterator[Callable[..., Any]]:
     """Opens a page and waits for its charts; at the end, asserts an empty console and no requests but for the page."""
     contexts, said, asked, opened_pages = [], [], [], set()
 
@@ -151,3 +151,17 @@ def open_page(browser: Any, made: Made) -> Iterator[Callable[..., Any]]:
     assert said == []
     assert asked
     assert set(asked) == opened_pages
+
+
+@pytest.fixture
+def open_page(browser: Any, made: Made) -> Iterator[Callable[..., Any]]:
+    """Opens pages of this test's own."""
+    with opening(browser, made) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, made: Made) -> Iterator[Any]:
+    """The page, drawn once for a file's tests: none sorts its first table, each chooses what it looks into."""
+    with opening(browser, made) as opened:
+        yield opened()

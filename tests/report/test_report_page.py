@@ -31,8 +31,7 @@ def choose(page: Any, place: int, part: str) -> None:
     page.select_option(f"#inside-body select >> nth={place}", label=next(text for text in options if part in text))
 
 
-def test_the_page_shows_its_tables_charts_and_foot(open_page: Open, made: Any) -> None:
-    page = open_page()
+def test_the_page_shows_its_tables_charts_and_foot(page: Any, made: Any) -> None:
     assert "desk-de" in page.inner_text("h1")
     assert "22 heads" in page.inner_text("#lead")
     assert "null" not in page.inner_text("#inside-body")
@@ -64,8 +63,7 @@ def test_a_header_sorts_by_mouse_and_by_keyboard(open_page: Open) -> None:
     assert header.get_attribute("aria-sort") == "none"
 
 
-def test_the_table_of_groups_is_filtered_by_text_and_by_choice(open_page: Open) -> None:
-    page = open_page(wait=False)
+def test_the_table_of_groups_is_filtered_by_text_and_by_choice(page: Any) -> None:
     page.click("#groups-details summary")
     rows = page.locator("#groups tbody tr")
     rows.first.wait_for()  # a table is made when it is opened, a moment after the click
@@ -79,8 +77,8 @@ def test_the_table_of_groups_is_filtered_by_text_and_by_choice(open_page: Open) 
     assert "0 of 11 rows" in page.inner_text("#groups [role=status]")
 
 
-def test_the_theme_is_the_systems_until_it_is_switched(open_page: Open) -> None:
-    dark, light = open_page(color_scheme="dark"), open_page(wait=False, color_scheme="light")
+def test_the_theme_is_the_systems_until_it_is_switched(open_page: Open, page: Any) -> None:
+    dark, light = open_page(color_scheme="dark"), page
     shade = "getComputedStyle(document.body).backgroundColor"
     assert dark.evaluate(shade) != light.evaluate(shade)
     label = "getComputedStyle(document.querySelector('#charts svg text')).fill"
@@ -94,8 +92,7 @@ def test_the_theme_is_the_systems_until_it_is_switched(open_page: Open) -> None:
     assert dark.evaluate(label) == before
 
 
-def test_a_script_in_a_corpus_is_shown_and_not_run(open_page: Open, made: Any) -> None:
-    page = open_page()
+def test_a_script_in_a_corpus_is_shown_and_not_run(page: Any, made: Any) -> None:
     page.fill("#inside-body input[type=search]", "onerror")
     assert page.locator("#inside-body .sentences button").count() == 1
     page.fill("#inside-body input[type=search]", "<script>")
@@ -110,8 +107,7 @@ def test_a_script_in_a_corpus_is_shown_and_not_run(open_page: Open, made: Any) -
     assert page.locator("b").count() == 0
 
 
-def test_another_run_has_its_own_counts_below_its_sentences(open_page: Open) -> None:
-    page = open_page(wait=False)
+def test_another_run_has_its_own_counts_below_its_sentences(page: Any) -> None:
     choose(page, 0, "slots")
     choose(page, 1, "last,")
     page.evaluate("document.querySelector('#inside-body .grid2').firstElementChild.dataset.old = ''")
@@ -166,9 +162,7 @@ def test_they_can_use_the_whole_page_with_everything_open(open_page: Open) -> No
         assert violations(page) == []
 
 
-def test_axes_have_whole_epochs_and_seconds_without_prefixes(open_page: Open) -> None:
-    page = open_page()
-
+def test_axes_have_whole_epochs_and_seconds_without_prefixes(page: Any) -> None:
     def ticks(name: str) -> list[str]:
         return [text for text in page.locator(f"#figure-{name} svg .role-axis-label text").all_text_contents() if text]
 
@@ -189,8 +183,7 @@ def test_it_prints_in_ink_on_paper(open_page: Open) -> None:
     assert sum(map(int, ink[4:-1].split(","))) < 330
 
 
-def test_the_data_of_a_chart_stand_behind_it(open_page: Open) -> None:
-    page = open_page()
+def test_the_data_of_a_chart_stand_behind_it(page: Any) -> None:
     figure = page.locator("#figure-parameters")
     figure.locator("summary").click()
     figure.locator("tbody tr").first.wait_for()

@@ -24,6 +24,7 @@ from fusionkit.machine.devices import CPU
 from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
 from fusionkit.tuning import trainer
+from fusionkit.tuning.encoder import load_tuned
 from fusionkit.tuning.ranks import joined
 
 STORE, FOLDER, RANKS, SPECS, STOP = sys.argv[1:]
@@ -31,6 +32,7 @@ torch.set_num_threads(1)
 specs = [RunSpec.from_dict(values) for values in json.loads(Path(SPECS).read_text())]
 stores = {each.digest: each for each in map(open_store, STORE.split(","))}
 store = source_of(specs[0], stores)
+assert load_tuned(store, specs[0], CPU)  # each rank would import the encoder's code anew
 
 
 class StoppedError(Exception):

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 
 from fusionkit.cli.ablate import ablate as command
 from fusionkit.cli.run import run as run_study
-from fusionkit.encode.batching import Batching
 from fusionkit.errors import UsageError
 from fusionkit.fit import expand
 from fusionkit.fit.executor.context import SweepContext
@@ -53,7 +52,7 @@ def test_a_span_is_scored_as_if_its_adapters_did_nothing(store: Store, train: Tr
         tuned = load_tuned(store, run.spec, torch.device("cpu"))
         tuned.attached.load_delta(delta)
         tuned.attached.train(False)
-        live = live_data(data, TokenSource(store), tuned.encoder, store.layers, Batching.on("cpu"))
+        live = live_data(data, TokenSource(store), tuned.encoder, store.layers)
         with torch.no_grad():
             expected = score(run.whole, live, live.validation, context.positions(run.spec))
         assert scores[""] == pytest.approx(next(iter(expected.values())))
@@ -121,7 +120,7 @@ def test_a_trained_run_of_peft_is_scored_without_its_parts(
     run = open_run(found["folder"])
     plain = encoder_of_run(run)
     context = SweepContext(store)
-    live = live_data(context.load(run.spec), TokenSource(store), plain, store.layers, Batching.on("cpu"))
+    live = live_data(context.load(run.spec), TokenSource(store), plain, store.layers)
     with torch.no_grad():
         expected = score(run.whole, live, live.validation, context.positions(run.spec))
     assert {(a, b): scores[""] for a, b, scores in made.spans}[1, 3] == next(iter(expected.values()))

@@ -172,7 +172,7 @@ class Reported(FitProgress):
     """Adds up the epochs and the work that are reported, until the process ends at a step."""
 
     def __init__(self, last: str = "never") -> None:
-        self._last, self.told, self.whole = last, (0, 0.0), (0, 0.0)
+        self._last, self.told, self.whole, self.before = last, (0, 0.0), (0, 0.0), 0.0
 
     def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
         self.whole = epochs, sum(work.values())
@@ -184,6 +184,9 @@ class Reported(FitProgress):
         if self._last in text:
             raise KilledError
         self.told = self.told[0], self.told[1] + work
+
+    def resumed(self, work: float) -> None:
+        self.before += work
 
 
 ENDS: dict[str, dict[str, Any]] = {
@@ -209,8 +212,9 @@ def test_all_of_a_run_is_reported_however_it_ends(
     (record,) = fit(stores, [spec], runs, found)
     assert record["status"] == ("failed" if how == "diverged" else "finished")
     assert how != "stopped early" or len(record["curve"]) == 2
-    assert found.told == pytest.approx(found.whole)
+    assert (found.told[0], found.told[1] + found.before) == pytest.approx(found.whole)
     assert found.told[0] > 0
+    assert found.before == (pytest.approx(found.whole[1] * 10 / 16) if how == "resumed" else 0)
 
 
 def test_a_forecast_counts_the_steps_that_an_epoch_is_given_and_trains_none_of_them(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,17 +20,19 @@ import transformers
 import fusionkit
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.exported import FusedHead, export_run
+from fusionkit.fit import RunsFolder, fit
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.train.decisions import predict
+from fusionkit.methods import structure
 from fusionkit.runs.folder import DELTA
 from fusionkit.specs import RunSpec
 from fusionkit.statistics.kept_answers import answers_of
 from fusionkit.store import Store
 from fusionkit.tuning.encoder import encoder_of
 from fusionkit.tuning.trained import live_data_of
+from tests.tuning.conftest import specs_of
 
-Train = Callable[..., dict[str, Any]]
 MERGES, STAYS = "bitfit", "houlsby:4"
 LEARNS: dict[str, Any] = {"epochs": (10,), "validate_every": 10, "lrs": (2e-2,)}
 hf: Any = transformers
@@ -39,15 +43,18 @@ def texts(source_folder: Path) -> list[list[str]]:
     return [json.loads(line)["tokens"] for line in (source_folder / "test.jsonl").read_text().splitlines()]
 
 
-@pytest.fixture
-def trained(store: Store, train: Train, tmp_path: Path) -> Callable[[str], Path]:
-    """The folder of a run of a method, far from where it began."""
+@pytest.fixture(scope="module")
+def trained(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a run of a method, far from where it began; trained once, tests must not change it."""
 
+    @cache
     def one(method: str) -> Path:
         rates: dict[str, Any] = {} if method == "frozen" else {"encoder_lrs": (1e-2,)}
-        record = train(store, tmp_path / "runs", methods=[method], fusions=["attention"], **LEARNS, **rates)
-        folder: Path = record["folder"]
-        return folder
+        (spec,) = specs_of(store, methods=[method], fusions=["attention"], **LEARNS, **rates)
+        runs = tmp_path_factory.mktemp("runs")
+        (record,) = fit(store, [spec], RunsFolder(runs))
+        assert record["status"] == "finished", record
+        return runs / spec.digest
 
     return one
 
@@ -165,8 +172,10 @@ def test_the_recorded_revision_is_asked_of_the_recorded_place_alone(monkeypatch:
 
 
 @pytest.mark.parametrize("damage", ["gone", "changed"])
-def test_a_delta_that_is_not_the_recorded_one_is_refused(trained: Callable[[str], Path], damage: str) -> None:
-    path = trained(MERGES) / DELTA
+def test_a_delta_that_is_not_the_recorded_one_is_refused(
+    trained: Callable[[str], Path], tmp_path: Path, damage: str
+) -> None:
+    path = Path(shutil.copytree(trained(MERGES), tmp_path / trained(MERGES).name)) / DELTA
     if damage == "gone":
         path.unlink()
     else:
@@ -178,11 +187,19 @@ def test_a_delta_that_is_not_the_recorded_one_is_refused(trained: Callable[[str]
 def test_a_method_wider_than_what_was_kept_of_it_takes_no_memory(
     store: Store, trained: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where the encoder's forward pass needs its weights."""
     export_run(trained(STAYS), tmp_path / "export")
     path = tmp_path / "export" / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     config["spec"]["method"] = "houlsby:100000"
     path.write_text(json.dumps(config), encoding="utf-8")
+    trace = structure.run_trace
+
+    def needs_weights(model: Any) -> Any:
+        assert not next(model.parameters()).is_meta
+        return trace(model)
+
+    monkeypatch.setattr(structure, "run_trace", needs_weights)
     monkeypatch.setattr("fusionkit.tuning.encoder.apply", lambda *_: pytest.fail("memory is taken"))
     with pytest.raises(StoreError, match=r"delta\.safetensors is damaged"):
         fusionkit.load(tmp_path / "export", device="cpu", encoder=str(store.manifest["encoder"]["name"]))

@@ -31,9 +31,9 @@ from fusionkit.predict import Tags, load
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
 from fusionkit.tuning.encoder import load_tuned
-from fusionkit.tuning.live import LiveStates
+from fusionkit.tuning.live import BATCHING, LiveStates
 from fusionkit.tuning.passes import FromText
-from fusionkit.tuning.tokens import tokens_of
+from fusionkit.tuning.tokens import Tokens, tokens_of
 from fusionkit.tuning.trained import live_data_of
 from tests.tuning.conftest import encoded
 
@@ -44,16 +44,23 @@ STILL: dict[str, Any] = {"encoder_dropout": 0.0, "encoder_lrs": (1e-3,)}
 
 @pytest.mark.parametrize("tokens", [24, 4096])
 def test_live_states_are_the_stored_ones_in_whatever_order_they_are_asked_for(
-    store: Store, model_folder: Path, tokens: int
+    store: Store, model_folder: Path, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(BATCHING, "cpu", Batching(tokens))
     split, rng = store["train"], np.random.default_rng(0)
     encoder = load_encoder(str(model_folder), device="cpu", words=True)
-    live = LiveStates(FromText(encoder, tokens_of(split)), store.layers, Batching(tokens))
+    live = LiveStates(FromText(encoder, tokens_of(split)), store.layers)
     rows = rng.permutation(len(split.hidden_states))[:50]
     with torch.no_grad():
         found = live.gather(rows, (3, 0))
     torch.testing.assert_close(found, split.hidden_states.gather(rows, (3, 0)).float(), rtol=2e-3, atol=2e-3)
     assert live.gather(rows[:0]).shape == (0, 4, 16)
+
+
+def test_padded_lengths_are_multiples_up_to_that_of_the_longest_sequence() -> None:
+    offsets = np.cumsum([0, 1, 8, 9, 0, 19])
+    tokens = Tokens(np.zeros(37, np.int32), np.zeros(37, np.uint8), offsets)
+    assert tokens.padded_lengths(np.arange(5)).tolist() == [8, 8, 16, 0, 19]
 
 
 def by_hand(store: Store, model_folder: Path, spec: RunSpec) -> tuple[Any, Any, list[float]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import transformers
 from click.testing import CliRunner
 
+from fusionkit.cli.main import main
 from fusionkit.cli.plan import plan
 from fusionkit.errors import UsageError
 from fusionkit.tuning.weights_plan import ALONE, WeightsPlan
@@ -93,12 +93,17 @@ def test_kinds_that_an_encoder_cannot_take_are_left_out(tmp_path: Path) -> None:
     assert "PALs, top half" not in kinds
 
 
-def test_what_a_terminal_cannot_encode_is_escaped(model_folder: Path) -> None:
+def test_what_a_terminal_cannot_encode_is_escaped(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table has a ×. A command must not fail on it after its work."""
-    command = [sys.executable, "-m", "fusionkit", "plan", "--tasks", "3", "--encoder", str(model_folder)]
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    for more in (["--method", "full"], ["--method", "full", "--json"]):
-        done = subprocess.run([*command, *more], capture_output=True, text=True, check=False, env=environment)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.isascii()
-    assert json.loads(done.stdout)[0]["method"] == "full"
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    words = ["plan", "--tasks", "3", "--encoder", str(model_folder), "--method", "full"]
+    for more in ([], ["--json"]):
+        printed = io.BytesIO()
+        monkeypatch.setattr(sys, "argv", ["fusionkit", *words, *more])
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii"))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        sys.stdout.flush()
+        assert ended.value.code == 0
+        assert printed.getvalue().isascii()
+    assert json.loads(printed.getvalue())[0]["method"] == "full"

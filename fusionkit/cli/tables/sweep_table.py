@@ -79,6 +79,9 @@ class SweepTable(FitProgress):
         self._tally.step(work, text)
         self._line()
 
+    def resumed(self, work: float) -> None:
+        self._tally.resumed(work)
+
     def run(self, record: dict[str, Any]) -> None:
         self._tally.run(record)
         spec = record["spec"]

@@ -68,6 +68,10 @@ class Tally:
         self.stepped = text
         self.epoch(work)
 
+    def resumed(self, work: float) -> None:
+        """This much of the work was done before this command began, so it says nothing about the pace."""
+        self._of -= work
+
     def run(self, record: dict[str, Any]) -> None:
         self._ours, self.stepped = self._ours + 1, ""
         self._count(record)

@@ -121,7 +121,7 @@ def _executor(
         return InProcessExecutor(prepared.context, runs, on_event), ""
     opening = {**chosen.opening, "sharers": chosen.workers}
     pool = WorkerPool(chosen.workers, opening, runs, on_event, torch.get_num_threads())
-    return pool, f"{chosen.workers} processes {units}"
+    return pool, f"{chosen.workers} processes {units}" if chosen.workers > 1 else ""
 
 
 def _forget(specs: Sequence[RunSpec], runs: RunsFolder, claims: Claims) -> None:

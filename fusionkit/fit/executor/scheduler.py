@@ -74,6 +74,8 @@ class Schedule:
         """Handle an event that the executor reports."""
         for _ in range(event.count):
             self._progress.epoch(event.work / event.count)
+        if event.kind == "resumed":
+            self._progress.resumed(event.work)
         if event.kind == "step":
             self._progress.step(event.work, event.text)
         if event.kind == "note" and event.text not in self._noted:  # several units send the same note

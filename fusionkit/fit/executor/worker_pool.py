@@ -20,6 +20,7 @@ from fusionkit.fit.executor.context import Opening, SweepContext
 from fusionkit.fit.executor.unit_job import Event, OnEvent, do_unit
 from fusionkit.io.locks import this_process
 from fusionkit.machine.child_processes import ChildProcess
+from fusionkit.machine.huge_pages import with_huge_pages
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
@@ -92,6 +93,7 @@ class WorkerPool:
     def __init__(self, count: int, opening: Opening, runs: RunsFolder, on_event: OnEvent, threads: int = 1) -> None:
         self._count, self._on_event = count, on_event
         self._environment = {name: value.format(threads=threads) for name, value in ENVIRONMENT.items()}
+        self._environment |= with_huge_pages()
         self._setup = {
             "opening": opening,
             "runs": str(runs.path.resolve()),

@@ -33,7 +33,7 @@ from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison.pareto import PARETO, with_pareto
 from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.runs.errors_of_means import half_over_seeds
-from fusionkit.runs.summary import learned_parameters, scores_of, summarise
+from fusionkit.runs.summary import RunGroups, learned_parameters, scores_of, summarise
 
 # Of each figure by a cost: the runs' column, and the title of its axis.
 COSTS = {
@@ -94,8 +94,9 @@ def by_cost(cost: str, study: ReportData) -> pd.DataFrame | None:
 def _worth_it(study: ReportData, column: str) -> set[tuple[str, str]]:
     """The tasks and methods better than all cheaper ones (:mod:`fusionkit.runs.comparison.pareto`)."""
     by = ["task_name", "method"]
-    table = summarise(study.whole, by, answers=study.answers)
-    rivals = Rivals(table, study.whole, by, answers=study.answers, same=by[:1])
+    groups = RunGroups(study.whole, by, answers=study.answers)
+    table = summarise(groups)
+    rivals = Rivals(table, groups, same=by[:1])
     with suppress(UsageError):  # no run tells this cost
         marked = with_pareto(table, rivals, column)
         return set(marked.loc[marked[PARETO].fillna(False), by].astype(str).itertuples(index=False, name=None))

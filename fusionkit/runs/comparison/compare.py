@@ -23,7 +23,7 @@ from fusionkit.runs.errors_of_means import BOTH, EXAMPLES
 from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors
-from fusionkit.runs.summary import AXES, FREE, OVER, SEEDS, group_columns, prepared, summarise
+from fusionkit.runs.summary import AXES, FREE, OVER, SEEDS, RunGroups, summarise
 from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 
 NO_VALUE = "none"
@@ -38,29 +38,24 @@ COMPARED = (
 
 
 def compare(
-    frame: pd.DataFrame,
+    groups: RunGroups,
     baseline: str,
-    by: list[str] | None = None,
     *,
     interval: str = "t",
     test: str | None = None,
     correction: str = "holm",
-    chosen: Sequence[str] = (),
-    average: Sequence[str] = (),
     over: str | None = None,
     block: str = DATA_SEED,
     simultaneous: bool = False,
-    answers: ExampleScores | None = None,
 ) -> pd.DataFrame:
     """One row per group, as :func:`summarise` gives it, with its difference to the baseline.
 
     Args:
-        frame: one row per run. by: columns to group by, as for :func:`summarise`.
-        baseline: a value of the first of ``by`` (of ``fusion`` without it), a value that only one other column has, or
-            ``fusion=last,lr=0.002``.
+        groups: the runs. Runs that differ only in what validation chose may be a pair.
+        baseline: a value of the first of ``groups.by`` (of ``fusion`` without it), a value that only one other column
+            has, or ``fusion=last,lr=0.002``.
         interval: ``t`` or ``bootstrap``. test: the test over seeds, ``permutation``, ``bootstrap`` or ``t``; None is
             permutation. correction: ``holm``, ``bonferroni``, ``fdr`` or ``none``, over all comparisons of the table.
-        chosen, average, answers: as for :func:`summarise`; runs that differ only in what was chosen may be a pair.
         over: as for :func:`summarise`, and for p-values too: ``both`` is a two-way test, ``examples`` swaps test
             examples, ``seeds`` is ``test``. With a ``test``, or with ``block="data"``, None means seeds.
         block: ``data_seed``, or ``data``: each data set gives one difference, and intervals and tests are over other
@@ -83,14 +78,12 @@ def compare(
     if correction not in CORRECTIONS:
         raise unknown_name("correction", correction, CORRECTIONS)
     check_over(over, interval, test, block, simultaneous)
-    frame = prepared(frame, average)
     of_seeds = test is not None or block == DATA
-    table = summarise(frame, by, interval, chosen, average, SEEDS_ALONE if of_seeds else over, answers)
+    table = summarise(groups, interval, SEEDS_ALONE if of_seeds else over)
     over = str(table.attrs[OVER])
-    keys = group_columns(frame, by, chosen, average)
-    bare = "fusion" if not by and "fusion" in keys else keys[0]  # the column of a baseline that names none
-    fixed = _read_baseline(baseline, table, keys, bare, list(frame.columns))
-    groups = [group for _, group in frame.groupby(keys, sort=False, dropna=False)]
+    keys, runs, chosen = groups.keys, groups.runs, groups.chosen
+    bare = "fusion" if not groups.by and "fusion" in keys else keys[0]  # the column of a baseline that names none
+    fixed = _read_baseline(baseline, table, keys, bare, list(groups.frame.columns))
     labels = [tuple(map(_label_of, values)) for values in table[keys].itertuples(index=False, name=None)]
     places = {label: place for place, label in enumerate(labels)}
     against = [_against(label, keys, fixed, places) for label in labels]
@@ -98,25 +91,25 @@ def compare(
         raise UsageError(f"no run has {_written(fixed)} together", received=baseline, remedy="choose another baseline")
     # The row number of each group that is compared → that of the group that it is compared with.
     others = {place: places[label] for place, label in enumerate(against) if label in places and label != labels[place]}
-    sides = sides_of(groups)
+    sides = sides_of(runs)
     found = {ours: pair_runs(sides[ours], sides[other], list(fixed), chosen, block) for ours, other in others.items()}
     names = [_written(dict(zip(keys, label, strict=True))) for label in labels]
-    _check(found, others, groups, names, fixed, over)
+    _check(found, others, runs, names, fixed, over)
     # Floors have a difference and no test: more tests would raise the corrected p-values of the heads.
-    floors = {place for place, group in enumerate(groups) if are_floors(group).all()}
+    floors = {place for place, group in enumerate(runs) if are_floors(group).all()}
     least = 1 if over == EXAMPLES else 2  # differences that have a p-value
     tested = [place for place in found if place not in floors and len(found[place].differences) >= least]
     several = len(tested) if simultaneous else 1
     level = 1 - (1 - LEVEL) / max(several, 1)  # Bonferroni's, if several intervals are to hold together
     judged = {"interval": interval, "test": test or PERMUTATION, "over": over}
-    answers = None if block == DATA else answers
+    answers = None if block == DATA else groups.answers
     rows = list[dict[str, object]]()
     for place, label in enumerate(labels):
         row = {"baseline": _written(fixed), "is_baseline": label == against[place], "unpaired": 0}
         if place in found:
             row |= _compared(found[place], **judged, level=level, answers=answers, tested=place not in floors)
         elif label != against[place]:  # without a baseline no run has a partner
-            row["unpaired"] = int((groups[place]["status"] == "finished").sum())
+            row["unpaired"] = int((runs[place]["status"] == "finished").sum())
         rows.append(row)
     extra = pd.DataFrame(rows, columns=list(COMPARED))
     extra["p_corrected"] = corrected(extra["p"].to_numpy(dtype=np.float64), correction)

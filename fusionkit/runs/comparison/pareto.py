@@ -27,7 +27,7 @@ def with_pareto(table: pd.DataFrame, rivals: Rivals, cost: str) -> pd.DataFrame:
     Raises:
         UsageError: no group has this cost.
     """
-    prices = [_mean_cost(runs, cost) for runs in rivals.runs]
+    prices = [_mean_cost(runs, cost) for runs in rivals.groups.runs]
     if not np.isfinite(prices).any():
         raise UsageError(
             f"no run tells its {cost}",

@@ -12,9 +12,8 @@ from fusionkit.metrics import is_clearly_better
 from fusionkit.runs.comparison.errors_of_differences import error_of_difference
 from fusionkit.runs.comparison.pairing import pair_runs, sides_of
 from fusionkit.runs.errors_of_means import BOTH, EXAMPLES, SEEDS
-from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.shown_split import SCORED_ON
-from fusionkit.runs.summary import OVER, group_columns, prepared
+from fusionkit.runs.summary import OVER, RunGroups
 from fusionkit.statistics import LEVEL
 
 SAME_TASK = ("sweep", "data", "evaluated", "task", "label", "metric", SCORED_ON, "shots")  # equal in rivals
@@ -24,30 +23,17 @@ class Rivals:
     """The groups of a summary, by their row numbers in it.
 
     Attributes:
-        contests: lists of row numbers of groups that compete with each other; all have a score. runs: the runs of each
-            group.
+        contests: lists of row numbers of groups that compete with each other; all have a score. groups: all groups.
     """
 
-    def __init__(
-        self,
-        table: pd.DataFrame,
-        frame: pd.DataFrame,
-        by: list[str] | None = None,
-        chosen: Sequence[str] = (),
-        average: Sequence[str] = (),
-        answers: ExampleScores | None = None,
-        same: Sequence[str] = SAME_TASK,
-    ) -> None:
+    def __init__(self, table: pd.DataFrame, groups: RunGroups, same: Sequence[str] = SAME_TASK) -> None:
         """
         Args:
-            table: the summary of ``frame`` with the same arguments (:func:`fusionkit.runs.summary.summarise`).
-            same: columns in which rivals agree.
+            table: the summary of ``groups`` (:func:`fusionkit.runs.summary.summarise`). same: columns in which rivals
+                agree.
         """
-        frame = prepared(frame, average)
-        self._keys, self._chosen = group_columns(frame, by, chosen, average), chosen
-        self.runs = [group for _, group in frame.groupby(self._keys, sort=False, dropna=False)]
-        self._sides = sides_of(self.runs)
-        self._over, self._answers = str(table.attrs[OVER]), answers
+        self.groups = groups
+        self._sides, self._over = sides_of(groups.runs), str(table.attrs[OVER])
         self._means, self._metrics = table["mean"].to_numpy(dtype=np.float64), table["metric"].tolist()
         self._differ: dict[frozenset[int], bool | None] = {}
         names = [name for name in same if name in table]
@@ -56,8 +42,7 @@ class Rivals:
             if np.isfinite(self._means[place]):
                 alike[values].append(place)
         # In the order of their names: where means are equal, the order in which runs ended must not decide.
-        named = table[[name for name in self._keys if name in table]]
-        told = [tuple(map(str, values)) for values in named.itertuples(index=False, name=None)]
+        told = [tuple(map(str, values)) for values in table[groups.keys].itertuples(index=False, name=None)]
         self.contests = [sorted(places, key=told.__getitem__) for places in alike.values()]
 
     def is_better(self, ours: int, theirs: int) -> bool:
@@ -75,10 +60,10 @@ class Rivals:
         return self._differ[both]
 
     def _tested(self, ours: int, theirs: int) -> bool | None:
-        pairs = pair_runs(self._sides[ours], self._sides[theirs], self._keys, self._chosen)
+        pairs = pair_runs(self._sides[ours], self._sides[theirs], self.groups.keys, self.groups.chosen)
         if not len(pairs.ours):
             return None
-        errors = error_of_difference(pairs, self._answers)
+        errors = error_of_difference(pairs, self.groups.answers)
         difference, over = float(np.mean(pairs.differences)), self._over if errors.test_examples else SEEDS
         p = errors.p_value(difference, over)
         if over == BOTH and np.isnan(errors.of_seeds):

@@ -161,6 +161,20 @@ def test_little_work_one_unit_or_one_core_is_done_by_this_process(
     assert workers(seeds=8, epochs=100_000) == 1
 
 
+def test_one_long_run_through_the_encoder_gets_a_process_with_huge_pages(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (spec,) = expand(store, task="tagging", fusions=("last",), seeds=1, epochs=(100,))
+    prepared = prepare(store, [spec], RunsFolder(tmp_path))
+    monkeypatch.setattr(CostModel, "unit_seconds", lambda self, unit: 60.0)
+    assert plan(prepared, None).opening is None
+    monkeypatch.setattr(RunSpec, "is_alone", property(lambda self: True))
+    assert plan(prepared, None).opening is not None
+    assert plan(prepared, 1).opening is None  # as told
+    monkeypatch.setattr(CostModel, "unit_seconds", lambda self, unit: 10.0)
+    assert plan(prepared, None).opening is None  # not worth a start
+
+
 def test_the_longest_units_come_first(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fusionkit.fit.executor.plan.cores", lambda: 2)
     # Light ones and few examples first, as people write them down: 4 units of different lengths.

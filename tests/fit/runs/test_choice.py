@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fusionkit.errors import UsageError
-from fusionkit.fit import compare, summarise
+from fusionkit.fit import RunGroups, compare, summarise
 from fusionkit.runs.choice import best_run, choose, chosen_by
 from fusionkit.runs.record import flat_record
 from fusionkit.runs.tables.paper_tables import latex, markdown
@@ -155,16 +155,17 @@ def test_an_option_that_each_data_set_has_its_own_of_is_no_choice() -> None:
 
 def test_tables_show_what_was_chosen_and_compare_across_it() -> None:
     found = choose(grid())
-    summary = summarise(found.frame, None, "t", found.columns)
+    groups = RunGroups(found.frame, chosen=found.columns)
+    summary = summarise(groups)
     assert summary[["fusion", "lr", "mean"]].to_numpy().tolist() == [["last", 4e-3, 0.3], ["linear", 2e-3, 0.55]]
-    compared = compare(found.frame, "last", chosen=found.columns)
+    compared = compare(groups, "last")
     assert compared["difference"].tolist()[1] == pytest.approx(0.25)
     assert compared["pairs"].tolist()[1] == 2
     assert compared["also_differs"].tolist()[1] == "lr"
-    averaged = compare(pd.concat([found.frame, found.frame.assign(data="other")]), "last", ["fusion"],
-                       chosen=found.columns, average=["data"])  # fmt: skip
+    both = pd.concat([found.frame, found.frame.assign(data="other")])
+    averaged = compare(RunGroups(both, ["fusion"], found.columns, ["data"]), "last")
     assert averaged["pairs"].tolist()[1] == 4
-    across = compare(found.frame, "last", ["data", "fusion"], chosen=found.columns)
+    across = compare(RunGroups(found.frame, ["data", "fusion"], found.columns), "last")
     assert markdown(across, found.notes, "fusion").splitlines()[:3] == [
         "| data | scored on | metric | last | linear |",
         "| --- | --- | --- | --- | --- |",
@@ -188,9 +189,9 @@ def test_of_one_setting_nothing_is_chosen() -> None:
 
 def test_runs_that_were_stopped_are_in_no_group() -> None:
     frame = pd.concat([runs("last", [0.5]), runs("last", [0.4], lr=1e-3, status="stopped", score=None)])
-    [row] = summarise(frame).to_dict(orient="records")
+    [row] = summarise(RunGroups(frame)).to_dict(orient="records")
     assert (row["runs"], row["failed"], row["mean"]) == (1, 0, 0.5)
-    assert summarise(frame[frame["status"] == "stopped"]).empty  # as while halving runs
+    assert summarise(RunGroups(frame[frame["status"] == "stopped"])).empty  # as while halving runs
 
 
 def test_the_run_to_export_is_the_best_seed_of_the_best_setting() -> None:

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from fusionkit.errors import UsageError
-from fusionkit.fit import compare
+from fusionkit.fit import RunGroups, compare
 from fusionkit.runs.comparison.pairing import Pairs, pair_runs, sides_of
 from fusionkit.runs.record import flat_record
 from fusionkit.runs.tabulate import tabulate
@@ -63,7 +63,7 @@ def flips(differences: list[float]) -> float:
 def test_a_group_is_set_against_the_baseline_pair_by_pair() -> None:
     # Runs end in any order: pairs are found by their seeds.
     frame = table(runs("last", LAST), runs("linear", LINEAR)).sample(frac=1, random_state=1)
-    found = row(compare(frame, "last"), fusion="linear")
+    found = row(compare(RunGroups(frame), "last"), fusion="linear")
     differences = differences_of(LINEAR, LAST)
     assert found["difference"] == pytest.approx(np.mean(differences))
     wanted = stats.t.interval(0.95, 4, loc=np.mean(differences), scale=stats.sem(differences))
@@ -76,7 +76,7 @@ def test_a_group_is_set_against_the_baseline_pair_by_pair() -> None:
 
 
 def test_the_baselines_own_row_is_compared_with_nothing() -> None:
-    found = row(compare(table(runs("last", LAST), runs("linear", LINEAR)), "last"), fusion="last")
+    found = row(compare(RunGroups(table(runs("last", LAST), runs("linear", LINEAR))), "last"), fusion="last")
     assert found["is_baseline"]
     assert found[["difference", "p", "p_corrected", "pairs", "wins"]].isna().all()
     assert found["unpaired"] == 0
@@ -91,19 +91,20 @@ def test_p_values_are_corrected_for_all_comparisons_of_the_table() -> None:
         "holm": [2 * p[0], 3 * p[1], 1.0], "bonferroni": [3 * p[0], 3 * p[1], 1.0],
         "fdr": [3 / 2 * p[0], 3 * p[1], 1.0], "none": p,
     }.items():  # fmt: skip
-        compared = compare(frame, "last", correction=correction)
+        compared = compare(RunGroups(frame), "last", correction=correction)
         found = compared.set_index("fusion").loc[["linear", "concat", "attention"], "p_corrected"].tolist()
         assert found == pytest.approx(wanted)
 
 
 def test_equal_scores_are_ties() -> None:
-    found = row(compare(table(runs("last", LAST), runs("linear", [0.5, *LINEAR[1:]])), "last"), fusion="linear")
+    frame = table(runs("last", LAST), runs("linear", [0.5, *LINEAR[1:]]))
+    found = row(compare(RunGroups(frame), "last"), fusion="linear")
     assert tuple(found[["wins", "ties", "losses"]]) == (3, 1, 1)
 
 
 def test_of_a_perplexity_the_less_wins() -> None:
     frame = table(*(runs(name, scores, metric="perplexity") for name, scores in (("last", LAST), ("linear", LINEAR))))
-    found = row(compare(frame, "last"), fusion="linear")
+    found = row(compare(RunGroups(frame), "last"), fusion="linear")
     assert tuple(found[["wins", "ties", "losses"]]) == (1, 0, 4)
     assert found["difference"] == pytest.approx(np.mean(differences_of(LINEAR, LAST)))
 
@@ -113,11 +114,11 @@ def test_each_group_meets_the_baseline_of_its_own_other_columns() -> None:
         runs("last", LAST, shots=8), runs("last", CONCAT, shots=16),
         runs("linear", LINEAR, shots=8), runs("linear", LINEAR, shots=16),
     )  # fmt: skip
-    compared = compare(frame, "last", ["fusion", "shots"])
+    compared = compare(RunGroups(frame, ["fusion", "shots"]), "last")
     for shots, other in ((8, LAST), (16, CONCAT)):
         wanted = np.mean(differences_of(LINEAR, other))
         assert row(compared, fusion="linear", shots=shots)["difference"] == pytest.approx(wanted)
-    pinned = compare(frame, "fusion=last,shots=8", ["fusion", "shots"])
+    pinned = compare(RunGroups(frame, ["fusion", "shots"]), "fusion=last,shots=8")
     assert row(pinned, fusion="last", shots=16)["difference"] == pytest.approx(np.mean(differences_of(CONCAT, LAST)))
     assert pinned["is_baseline"].sum() == 1
 
@@ -125,10 +126,10 @@ def test_each_group_meets_the_baseline_of_its_own_other_columns() -> None:
 def test_pairs_of_one_draw_are_one_trial() -> None:
     rates = (1e-3, 1e-2)
     frame = table(*(runs("last", LAST, lr=lr) for lr in rates), *(runs("linear", LINEAR, lr=lr) for lr in rates))
-    found = row(compare(frame, "last", ["fusion"], average=["lr"]), fusion="linear")
+    found = row(compare(RunGroups(frame, ["fusion"], average=["lr"]), "last"), fusion="linear")
     assert (found["pairs"], found["blocks"], found["wins"]) == (10, 5, 8)
     assert found["p"] == flips(differences_of(LINEAR, LAST))
-    apart = compare(frame, "last", ["fusion"])
+    apart = compare(RunGroups(frame, ["fusion"]), "last")
     assert apart[["fusion", "lr"]].to_numpy().tolist() == [
         ["last", 1e-3],
         ["last", 1e-2],
@@ -166,25 +167,25 @@ def test_under_one_draw_init_seeds_are_the_trials() -> None:
     frame = table(
         *(runs(name, scores, [0] * 5, init_seeds=range(5)) for name, scores in (("last", LAST), ("b", LINEAR)))
     )
-    found = row(compare(frame, "last"), fusion="b")
+    found = row(compare(RunGroups(frame), "last"), fusion="b")
     assert (found["blocks"], found["p"]) == (5, flips(differences_of(LINEAR, LAST)))
 
 
 def test_runs_without_a_partner_are_counted_and_left_out() -> None:
     failed = runs("last", [math.nan], [2], status="failed", metric=None)
     frame = table(runs("last", LAST[:2], [0, 1]), failed, runs("linear", [*LINEAR[:3], 0.9], [0, 1, 2, 7]))
-    found = row(compare(frame, "last"), fusion="linear")
+    found = row(compare(RunGroups(frame), "last"), fusion="linear")
     assert (found["pairs"], found["unpaired"]) == (2, 2)
     assert found["difference"] == pytest.approx(np.mean(differences_of(LINEAR[:2], LAST[:2])))
     here = table(runs("last", LAST), runs("linear", LINEAR), runs("linear", LINEAR, label="pos"))
-    alone = row(compare(here, "last"), label="pos", fusion="linear")
+    alone = row(compare(RunGroups(here), "last"), label="pos", fusion="linear")
     assert alone["unpaired"] == 5
     assert math.isnan(alone["difference"])
 
 
 def test_what_else_tells_two_groups_apart_is_said() -> None:
     frame = table(runs("last", LAST, lr=1e-2), runs("linear", LINEAR, lr=1e-3), runs("concat", CONCAT, lr=1e-2))
-    compared = compare(frame, "last", ["fusion"])
+    compared = compare(RunGroups(frame, ["fusion"]), "last")
     assert row(compared, fusion="linear")["also_differs"] == "lr"
     assert row(compared, fusion="linear")["pairs"] == 5
     assert pd.isna(row(compared, fusion="concat")["also_differs"])
@@ -215,8 +216,8 @@ def test_a_score_on_test_and_one_on_validation_are_no_pair() -> None:
 def test_the_order_of_runs_changes_nothing() -> None:
     frame = table(runs("last", LAST), runs("linear", LINEAR), runs("concat", CONCAT))
     for test, interval in itertools.product(("permutation", "bootstrap"), ("t", "bootstrap")):
-        first = compare(frame, "last", test=test, interval=interval)
-        again = compare(frame.iloc[::-1], "last", test=test, interval=interval)
+        first = compare(RunGroups(frame), "last", test=test, interval=interval)
+        again = compare(RunGroups(frame.iloc[::-1]), "last", test=test, interval=interval)
         again = again.iloc[::-1].reset_index(drop=True)
         numbers = ["p", "p_corrected", "difference_low", "difference_high"]
         pd.testing.assert_frame_equal(first[numbers], again[numbers], check_exact=False, rtol=1e-12)
@@ -225,18 +226,18 @@ def test_the_order_of_runs_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("baseline", "by", "fixed"),
     [
-        ("linear:gamma=no,norm=token", None, "linear:gamma=no,norm=token"),
+        ("linear:gamma=no,norm=token", [], "linear:gamma=no,norm=token"),
         ("fusion=linear:gamma=no,norm=token,lr=2e-3", ["fusion", "lr"], "linear:gamma=no,norm=token, lr=0.002"),
         ("0.002", ["lr", "fusion"], "0.002"),
         ("last", ["label", "fusion", "lr", "shots"], "last"),
         ("shots=none", ["shots", "fusion", "lr"], "none"),
     ],
 )
-def test_a_baseline_is_written_as_values_are(baseline: str, by: list[str] | None, fixed: str) -> None:
+def test_a_baseline_is_written_as_values_are(baseline: str, by: list[str], fixed: str) -> None:
     name = "linear:gamma=no,norm=token"
     choices = itertools.product((name, "last"), (2e-3, 5e-4), (None, 8))
     frame = table(*(runs(fusion, LAST, lr=lr, shots=shots) for fusion, lr, shots in choices))
-    found = set(compare(frame, baseline, by)["baseline"])
+    found = set(compare(RunGroups(frame, by), baseline)["baseline"])
     assert len(found) == 1
     assert found.pop().endswith(f"={fixed}")
 
@@ -244,8 +245,8 @@ def test_a_baseline_is_written_as_values_are(baseline: str, by: list[str] | None
 @pytest.mark.parametrize(
     ("baseline", "by", "message"),
     [
-        ("lsat", None, "unknown fusion of these results 'lsat'"),
-        ("fusoin=last", None, "unknown column of the results 'fusoin'"),
+        ("lsat", [], "unknown fusion of these results 'lsat'"),
+        ("fusoin=last", [], "unknown column of the results 'fusoin'"),
         ("lr=0.5", ["fusion", "lr"], "unknown lr of these results '0.5'"),
         ("pool=mean", ["fusion"], "the baseline fixes pool, by which the table is not grouped"),
         ("last", ["fusion", "data_seed"], "one seed shows no significance"),
@@ -253,17 +254,17 @@ def test_a_baseline_is_written_as_values_are(baseline: str, by: list[str] | None
         ("fusion=last,lr=0.1", ["fusion", "lr"], "no run has fusion=last, lr=0.1 together"),
     ],
 )
-def test_a_baseline_that_cannot_serve_is_refused(baseline: str, by: list[str] | None, message: str) -> None:
+def test_a_baseline_that_cannot_serve_is_refused(baseline: str, by: list[str], message: str) -> None:
     frame = table(runs("last", LAST), runs("linear", LINEAR), runs("linear", LINEAR, lr=0.1))
     with pytest.raises(UsageError) as caught:
-        compare(frame, baseline, by)
+        compare(RunGroups(frame, by), baseline)
     assert caught.value.what.startswith(message)
     assert caught.value.remedy
 
 
 def test_a_baseline_without_pairs_says_what_never_agrees() -> None:
     with pytest.raises(UsageError, match="no run has a partner") as caught:
-        compare(table(runs("last", LAST[:2], [0, 1]), runs("linear", LINEAR[:2], [2, 3])), "last")
+        compare(RunGroups(table(runs("last", LAST[:2], [0, 1]), runs("linear", LINEAR[:2], [2, 3]))), "last")
     assert caught.value.received == "data_seed 2, 3 against 0, 1"
 
 
@@ -286,7 +287,7 @@ def failed(fusion: str, count: int, **fields: Any) -> pd.DataFrame:
 )
 def test_where_all_runs_of_one_side_failed_that_is_said(frames: list[pd.DataFrame], name: str, received: str) -> None:
     with pytest.raises(UsageError) as caught:
-        compare(table(*frames), "last")
+        compare(RunGroups(table(*frames)), "last")
     assert (
         caught.value.what == f"all runs of task=tagging, label=tags, fusion={name} failed: there is nothing to compare"
     )
@@ -300,14 +301,15 @@ def test_where_some_runs_failed_those_that_finished_say_what_never_agrees() -> N
         runs("linear", LINEAR[:2], [2, 3]), failed("concat", 2),
     )  # fmt: skip
     with pytest.raises(UsageError, match="no run has a partner") as caught:
-        compare(frame, "last")
+        compare(RunGroups(frame), "last")
     assert caught.value.received == "data_seed 2, 3 against 0, 1"
 
 
 @pytest.mark.parametrize(("name", "value"), [("test", "wilcox"), ("correction", "hom"), ("interval", "tt")])
 def test_an_unknown_method_is_refused(name: str, value: str) -> None:
+    groups = RunGroups(table(runs("last", LAST), runs("linear", LINEAR)))
     with pytest.raises(UsageError, match=f"unknown {name} '{value}'"):
-        compare(table(runs("last", LAST), runs("linear", LINEAR)), "last", **{name: value})  # type: ignore[arg-type]
+        compare(groups, "last", **{name: value})  # type: ignore[arg-type]
 
 
 def test_of_a_perplexity_the_least_ranks_first_is_worth_its_cost_and_ties_with_none() -> None:

@@ -18,7 +18,7 @@ from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.errors_of_means import half_over_seeds
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.record import flat_record, flat_tests
-from fusionkit.runs.summary import AXES, SEEDS, summarise
+from fusionkit.runs.summary import AXES, SEEDS, RunGroups, summarise
 from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
 from fusionkit.statistics.kept_answers import CLASS, KeptAnswers, RunAnswers
@@ -68,8 +68,8 @@ def test_no_table_has_a_mean_over_two_values_of_an_option(name: str) -> None:
     """Two settings of two seeds each, which differ in this option alone."""
     records = [*two_seeds(0.4), *two_seeds(0.9, **{name: OTHER_VALUES[name]})]
     found = frame(*records)
-    by = [None, ["fusion"]]
-    tables = [summarise(found, columns) for columns in by]
+    by = [(), ("fusion",)]
+    tables = [summarise(RunGroups(found, columns)) for columns in by]
     for table in tables:
         assert set(table["runs"]) == {2}, table
         assert table["std"].tolist() == pytest.approx([0.0] * len(table))
@@ -125,17 +125,17 @@ def test_a_chosen_rate_says_that_validation_chose_it(tmp_path: Path) -> None:
 def test_scores_on_validation_and_on_test_never_meet_in_a_mean() -> None:
     """Two sources of one name, of which one has no test split."""
     with_test, without = two_seeds(0.9, validation=0.5), two_seeds(None, validation=0.3, store="other")
-    for by in (None, ["fusion"], ["data", "fusion"]):
-        table = summarise(frame(*with_test, *without), by).set_index("scored_on")
+    for by in ((), ("fusion",), ("data", "fusion")):
+        table = summarise(RunGroups(frame(*with_test, *without), by)).set_index("scored_on")
         assert table["mean"].to_dict() == {"test": 0.9, "validation": pytest.approx(0.3)}
         assert table["runs"].tolist() == [2, 2]
         [note] = [each for each in table.attrs["notes"] if "flatters" in each]
         assert note.startswith("some groups have no test score")
     languages = [*two_seeds(0.9, data="de", store="de"), *two_seeds(None, validation=0.3, data="fr", store="fr")]
-    averaged = summarise(frame(*languages), ["fusion"], average=["data"])
+    averaged = summarise(RunGroups(frame(*languages), ["fusion"], average=["data"]))
     assert averaged[["scored_on", "mean"]].to_numpy().tolist() == [["test", 0.9], ["validation", pytest.approx(0.3)]]
     with pytest.raises(UsageError, match="no common mean"):
-        summarise(frame(*languages), ["fusion"], average=["scored_on"])
+        RunGroups(frame(*languages), ["fusion"], average=["scored_on"])
     on_validation = tabulate(frame(*languages), ["fusion"], average=["data"], split="validation")
     assert on_validation[["scored_on", "mean"]].to_numpy().tolist() == [["validation", pytest.approx(0.45)]]
     compared = tabulate(
@@ -147,7 +147,7 @@ def test_scores_on_validation_and_on_test_never_meet_in_a_mean() -> None:
 
 def test_a_failed_run_counts_beside_those_of_its_store() -> None:
     failed = record(None, data_seed=5) | {"status": "failed", "metric": None, "validation_score": None}
-    table = summarise(frame(*two_seeds(0.9), failed, *two_seeds(None, store="other")), ["fusion"])
+    table = summarise(RunGroups(frame(*two_seeds(0.9), failed, *two_seeds(None, store="other")), ["fusion"]))
     assert table[["scored_on", "runs", "failed"]].to_numpy().tolist() == [["test", 2, 1], ["validation", 2, 0]]
 
 
@@ -161,9 +161,11 @@ def test_a_run_says_on_which_split_each_of_its_scores_is() -> None:
 
 
 def test_a_score_has_a_named_unit() -> None:
-    shares = summarise(frame(*two_seeds(0.5)))
+    shares = summarise(RunGroups(frame(*two_seeds(0.5))))
     assert shares["unit"].tolist() == ["fraction"]
-    surprise = summarise(frame(*two_seeds(17.0, metric="perplexity"), *two_seeds(2.5, metric="cross_entropy", lr=1.0)))
+    surprise = summarise(
+        RunGroups(frame(*two_seeds(17.0, metric="perplexity"), *two_seeds(2.5, metric="cross_entropy", lr=1.0)))
+    )
     assert surprise["unit"].tolist() == ["perplexity", "nats"]
     assert np.isfinite(surprise["mean"].to_numpy()).all()
 
@@ -205,7 +207,8 @@ def test_an_average_over_unlike_seeds_has_no_interval_over_examples_either() -> 
     """Its mean weighs the values equally, and errors over examples would weigh them by their numbers of runs."""
     table = frame(*two_seeds(0.5, data="de", evaluated="de"), record(0.7, data="en", evaluated="en", store="t"))
     table = table.assign(**CLASSES)
-    found = summarise(table, ["fusion"], average=["data"], over="examples", answers=answers_of(table)).iloc[0]
+    groups = RunGroups(table, ["fusion"], average=["data"], answers=answers_of(table))
+    found = summarise(groups, over="examples").iloc[0]
     assert found["mean"] == pytest.approx(0.6)
     assert found[["std", "low", "high", "se_examples"]].isna().all()
 
@@ -215,7 +218,7 @@ def test_failed_runs_of_another_fusion_do_not_change_what_intervals_are_over() -
     lost = frame(*two_seeds(None, fusion="dwatt", status="failed", metric=None))
     one = good[:1]
     for table, over in ((good, "both"), (pd.concat([good, lost], ignore_index=True), "both"), (one, "examples")):
-        assert summarise(table, ["fusion"], answers=answers_of(good)).attrs["over"] == over
+        assert summarise(RunGroups(table, ["fusion"], answers=answers_of(good))).attrs["over"] == over
 
 
 @pytest.mark.parametrize(
@@ -223,9 +226,7 @@ def test_failed_runs_of_another_fusion_do_not_change_what_intervals_are_over() -
 )
 def test_an_interval_over_seeds_is_the_tables_wherever_it_is_shown(seeds: list[tuple[int, int]]) -> None:
     scores = np.random.default_rng(0).normal(0.5, 0.1, len(seeds))
-    table = summarise(
-        frame(*(record(float(s), data_seed=d, init_seed=i) for s, (d, i) in zip(scores, seeds, strict=True))),
-        over="seeds",
-    )
+    runs = [record(float(s), data_seed=d, init_seed=i) for s, (d, i) in zip(scores, seeds, strict=True)]
+    table = summarise(RunGroups(frame(*runs)), over="seeds")
     half = half_over_seeds(scores, [draw for draw, _ in seeds], [init for _, init in seeds])
     assert (table["high"][0] - table["low"][0]) / 2 == pytest.approx(half)

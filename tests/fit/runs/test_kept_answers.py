@@ -56,8 +56,18 @@ def test_answers_are_those_that_were_scored_and_can_be_added_later(
 
 def test_answers_that_unpack_to_more_than_any_run_keeps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     text = kept_answers.to_text({})
+    assert text is not None
     assert kept_answers.from_text(text) == {}
     monkeypatch.setattr(kept_answers, "MOST_BYTES", 10_000)
     for raw in (zlib.compress(bytes(100_000)), base64.b64decode(text)[:-1]):
         with pytest.raises(ValueError, match="no kept answers: too long, or cut off"):
             kept_answers.from_text(base64.b64encode(raw).decode())
+
+
+def test_no_answers_are_written_that_a_reader_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(kept_answers.to_bytes({}))
+    monkeypatch.setattr(kept_answers, "MOST_BYTES", size)
+    assert kept_answers.to_text({}) is None
+    monkeypatch.setattr(kept_answers, "MOST_BYTES", size + 1)
+    assert (text := kept_answers.to_text({})) is not None
+    assert kept_answers.from_text(text) == {}

@@ -13,7 +13,7 @@ from fusionkit.cli.tables.summary_table import summary_table
 from fusionkit.runs.choice import best_run
 from fusionkit.runs.probing import plain_runs, with_probing
 from fusionkit.runs.record import flat_record
-from fusionkit.runs.summary import summarise
+from fusionkit.runs.summary import RunGroups, summarise
 from fusionkit.runs.tables.paper_tables import latex, markdown
 from fusionkit.specs import RunSpec
 
@@ -40,8 +40,8 @@ REAL, CONTROL = [0.9, 0.92, 0.97], [0.5, 0.6, 0.4]
 
 def test_selectivity_is_a_paired_difference_with_students_interval() -> None:
     every = runs({("last", False): REAL, ("last", True): CONTROL, ("linear", False): [0.8, 0.81, 0.82]})
-    frame = plain_runs(every)
-    found = with_probing(summarise(frame), frame, every)
+    groups = RunGroups(plain_runs(every))
+    found = with_probing(summarise(groups), groups, every)
     last, linear = found.to_dict(orient="records")
     differences = np.subtract(REAL, CONTROL)
     interval = stats.t.interval(0.95, 2, differences.mean(), stats.sem(differences))
@@ -59,19 +59,19 @@ def test_selectivity_is_a_paired_difference_with_students_interval() -> None:
 
 def test_a_run_without_its_control_is_in_no_pair_and_without_any_nothing_is_added() -> None:
     every = runs({("last", False): REAL, ("last", True): CONTROL[:2]})
-    frame = plain_runs(every)
-    [row] = with_probing(summarise(frame), frame, every).to_dict(orient="records")
+    groups = RunGroups(plain_runs(every))
+    summary = summarise(groups)
+    [row] = with_probing(summary, groups, every).to_dict(orient="records")
     assert (row["runs"], row["controls"]) == (3, 2)
     assert row["selectivity"] == pytest.approx(np.mean([0.4, 0.32]))
-    assert list(with_probing(summarise(frame), frame, frame).columns) == list(summarise(frame).columns)
+    assert list(with_probing(summary, groups, groups.frame).columns) == list(summary.columns)
 
 
 def test_each_selectivity_stands_beside_its_own_group() -> None:
     """An average over fusions has no group of floors."""
     every = runs({("majority", False): [0.3], ("last", False): REAL, ("last", True): CONTROL})
-    frame = plain_runs(every)
-    table = summarise(frame, ["label"], average=["fusion"])
-    [row] = with_probing(table, frame, every, ["label"], average=["fusion"]).to_dict(orient="records")
+    groups = RunGroups(plain_runs(every), ["label"], average=["fusion"])
+    [row] = with_probing(summarise(groups), groups, every).to_dict(orient="records")
     assert (row["runs"], row["controls"]) == (3, 3)
 
 
@@ -92,9 +92,9 @@ def test_a_code_is_the_sum_of_its_blocks_and_the_mean_is_over_seeds_that_have_al
             if block != missing
         ]
     every = pd.concat([frame, pd.DataFrame(blocks)], ignore_index=True)
-    plain_frame = plain_runs(every)
-    assert len(plain_frame) == 3
-    found = with_probing(summarise(plain_frame), plain_frame, every)
+    groups = RunGroups(plain_runs(every))
+    assert len(groups.frame) == 3
+    found = with_probing(summarise(groups), groups, every)
     [row] = found.to_dict(orient="records")
     assert (row["codes"], row["runs"]) == (2, 3)
     assert row["code_bits"] == pytest.approx(np.mean([550, 1100]))

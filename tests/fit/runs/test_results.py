@@ -17,7 +17,7 @@ import torch
 
 import fusionkit
 from fusionkit.errors import StoreError, UsageError
-from fusionkit.fit import RunsFolder, expand, fit, summarise
+from fusionkit.fit import RunGroups, RunsFolder, expand, fit, summarise
 from fusionkit.runs.claims import runs_status
 from fusionkit.runs.find_run import find_run
 from fusionkit.runs.record import FLAT, flat_record
@@ -130,7 +130,7 @@ def test_a_failed_run_has_a_row_without_scores(tmp_path: Path) -> None:
 
 
 def test_a_mean_has_the_interval_of_students_t() -> None:
-    row = summarise(frame(*runs_of([0.5, 0.7, 0.9]))).iloc[0]
+    row = summarise(RunGroups(frame(*runs_of([0.5, 0.7, 0.9])))).iloc[0]
     assert row["mean"] == pytest.approx(0.7)
     assert row["std"] == pytest.approx(0.2)  # ((0.2² + 0 + 0.2²) / 2)^½
     half = T[2] * 0.2 / math.sqrt(3)
@@ -143,19 +143,19 @@ def test_a_mean_has_the_interval_of_students_t() -> None:
     ("scores", "freedom", "std"), [([0.2, 0.6], 1, 0.08**0.5), ([0.1, 0.2, 0.3, 0.4, 0.5], 4, 0.025**0.5)]
 )
 def test_the_interval_widens_with_fewer_runs(scores: list[float], freedom: int, std: float) -> None:
-    row = summarise(frame(*runs_of(scores))).iloc[0]
+    row = summarise(RunGroups(frame(*runs_of(scores)))).iloc[0]
     assert row["std"] == pytest.approx(std)
     assert row["high"] - row["mean"] == pytest.approx(T[freedom] * std / math.sqrt(freedom + 1), rel=1e-4)
 
 
 def test_one_run_has_neither_deviation_nor_interval() -> None:
-    row = summarise(frame(record(0.4))).iloc[0]
+    row = summarise(RunGroups(frame(record(0.4)))).iloc[0]
     assert row["mean"] == 0.4
     assert row[["std", "low", "high"]].isna().all()
 
 
 def test_without_a_test_split_validation_is_what_is_averaged() -> None:
-    row = summarise(frame(record(None, 0.25, data_seed=0), record(None, 0.75, data_seed=1))).iloc[0]
+    row = summarise(RunGroups(frame(record(None, 0.25, data_seed=0), record(None, 0.75, data_seed=1)))).iloc[0]
     assert row["mean"] == 0.5
 
 
@@ -165,22 +165,22 @@ def test_the_score_of_validation_is_shown_where_it_is_asked_for() -> None:
     ]
     tests = pd.DataFrame([{**flat_record(one), "evaluated": name} for one in runs for name in ("corpus", "other")])
     assert with_scores_of(tests, "test") is tests
-    shown = summarise(with_scores_of(tests, "validation"), ["fusion"])
+    shown = summarise(RunGroups(with_scores_of(tests, "validation"), ["fusion"]))
     assert set(shown["scored_on"]) == {"validation"}
     assert shown["runs"].tolist() == [2, 2]  # a run that two stores were scored on counts once
     assert shown["mean"].tolist() == pytest.approx([0.75, 0.75])
 
 
 def test_failed_runs_are_counted_and_not_averaged() -> None:
-    row = summarise(frame(*runs_of([0.4, 0.6]), record(status="failed", data_seed=7))).iloc[0]
+    row = summarise(RunGroups(frame(*runs_of([0.4, 0.6]), record(status="failed", data_seed=7)))).iloc[0]
     assert (row["runs"], row["failed"], row["mean"]) == (2, 1, pytest.approx(0.5))
-    alone = summarise(frame(record(status="failed"))).iloc[0]
+    alone = summarise(RunGroups(frame(record(status="failed")))).iloc[0]
     assert (alone["runs"], alone["failed"]) == (0, 1)
     assert alone[["metric", "mean", "parameters"]].isna().all()
 
 
 def test_groups_are_made_by_what_differs_but_the_seeds() -> None:
-    table = summarise(frame(*runs_of([0.1, 0.3], lr=1e-3), *runs_of([0.5, 0.7], lr=1e-2)))
+    table = summarise(RunGroups(frame(*runs_of([0.1, 0.3], lr=1e-3), *runs_of([0.5, 0.7], lr=1e-2))))
     assert [name for name in table.columns if name not in ("metric", "runs", "failed")][:4] == [
         "task",
         "label",
@@ -196,34 +196,34 @@ def test_groups_are_made_by_what_differs_but_the_seeds() -> None:
 def test_the_tasks_of_a_run_are_no_difference_between_runs() -> None:
     runs = frame(*runs_of([0.1, 0.3]), *runs_of([0.5, 0.7], fusion="linear"))
     tasks = [runs.assign(task=task, label=label) for task, label in (("sst2", "a"), ("trec", "b"), ("mean", None))]
-    table = summarise(pd.concat(tasks), ["fusion"])
+    table = summarise(RunGroups(pd.concat(tasks), ["fusion"]))
     assert table[["fusion", "task", "runs"]].to_numpy().tolist() == [
         [fusion, task, 2] for task in ("sst2", "trec", "mean") for fusion in ("last", "linear")
     ]
     assert table.attrs["notes"] == [OVER_SEEDS]
     alone = frame(*runs_of([0.2], label="c"))  # a run of another task beside them
-    assert "differ in task, label:" in summarise(pd.concat([*tasks, alone]), ["fusion"]).attrs["notes"][0]
+    assert "differ in task, label:" in summarise(RunGroups(pd.concat([*tasks, alone]), ["fusion"])).attrs["notes"][0]
 
 
 def test_runs_over_stores_that_nothing_legible_tells_apart_stay_apart() -> None:
-    table = summarise(frame(*runs_of([0.1, 0.3], store="one"), *runs_of([0.5, 0.7], store="two")))
+    table = summarise(RunGroups(frame(*runs_of([0.1, 0.3], store="one"), *runs_of([0.5, 0.7], store="two"))))
     assert table["store"].tolist() == ["one", "two"]
-    told = summarise(frame(*runs_of([0.1], store="one", data="de"), *runs_of([0.5], store="two", data="fr")))
+    told = summarise(RunGroups(frame(*runs_of([0.1], store="one", data="de"), *runs_of([0.5], store="two", data="fr"))))
     assert "store" not in told
     assert told["data"].tolist() == ["de", "fr"]
 
 
 def test_what_differs_within_a_named_group_becomes_a_column() -> None:
     records = [*runs_of([0.1, 0.3], lr=1e-3), *runs_of([0.5, 0.7], lr=1e-2), *runs_of([0.9], fusion="linear")]
-    by_fusion = summarise(frame(*records), ["fusion"])
+    by_fusion = summarise(RunGroups(frame(*records), ["fusion"]))
     assert by_fusion[["fusion", "lr", "runs"]].to_numpy().tolist() == [
         ["last", 1e-3, 2], ["last", 1e-2, 2], ["linear", RunSpec.__dataclass_fields__["lr"].default, 1],
     ]  # fmt: skip
     [note, speaks] = by_fusion.attrs["notes"]
     assert speaks == OVER_SEEDS
     assert note.startswith("runs of one group differ in lr: of each value a row of its own; --choose-by validation")
-    assert summarise(frame(*records), ["fusion", "lr"]).attrs["notes"] == [OVER_SEEDS]
-    by_seed = summarise(frame(*records[:4]), ["data_seed", "fusion"])
+    assert summarise(RunGroups(frame(*records), ["fusion", "lr"])).attrs["notes"] == [OVER_SEEDS]
+    by_seed = summarise(RunGroups(frame(*records[:4]), ["data_seed", "fusion"]))
     assert list(by_seed)[:3] == ["data_seed", "fusion", "lr"]
     assert by_seed["runs"].tolist() == [1, 1, 1, 1]
 
@@ -244,14 +244,14 @@ def test_what_differs_within_a_named_group_becomes_a_column() -> None:
 )
 def test_no_mean_is_over_different_settings(fields: list[dict[str, Any]], columns: list[str]) -> None:
     given = [{"label": "tags", **each} for each in fields]
-    table = summarise(frame(*(record(0.5, **each) for each in given)), ["fusion"])
+    table = summarise(RunGroups(frame(*(record(0.5, **each) for each in given)), ["fusion"]))
     assert list(table)[: 1 + len(columns)] == ["fusion", *columns]
     assert "metric" in list(table)[1 + len(columns) :][:1]
 
 
 def test_an_option_that_goes_with_the_group_is_no_column() -> None:
     records = [*runs_of([0.1, 0.3], label="tags", lr=1e-3), *runs_of([0.5, 0.7], label="pos", lr=1e-2)]
-    table = summarise(frame(*records), ["label"])
+    table = summarise(RunGroups(frame(*records), ["label"]))
     assert list(table)[:2] == ["label", "metric"]
     assert table.attrs["notes"] == [OVER_SEEDS]
 
@@ -259,7 +259,7 @@ def test_an_option_that_goes_with_the_group_is_no_column() -> None:
 def test_an_average_is_a_mean_of_means_and_its_deviation_is_over_seeds() -> None:
     languages = {"de": [0.1, 0.3, 0.2], "fr": [0.7, 0.9, 0.5]}
     records = [each for data, scores in languages.items() for each in runs_of(scores, data=data, store=data)]
-    table = summarise(frame(*records), ["fusion"], average=["data"])
+    table = summarise(RunGroups(frame(*records), ["fusion"], average=["data"]))
     assert list(table)[:2] == ["fusion", "metric"]
     row = table.iloc[0]
     assert (row["runs"], row["mean"]) == (6, pytest.approx(0.45))
@@ -271,7 +271,7 @@ def test_an_average_is_a_mean_of_means_and_its_deviation_is_over_seeds() -> None
         f"{OVER_SEEDS}, and of these data sets alone",
     ]
     # Each language counts the same, however many of its runs finished.
-    [lacks] = summarise(frame(*records[:-1]), ["fusion"], average=["data"]).to_dict(orient="records")
+    [lacks] = summarise(RunGroups(frame(*records[:-1]), ["fusion"], average=["data"])).to_dict(orient="records")
     assert lacks["mean"] == pytest.approx((0.2 + 0.8) / 2)
     assert math.isnan(lacks["std"])
     assert math.isnan(lacks["low"])
@@ -283,7 +283,7 @@ def test_averages_that_do_not_compare_are_told() -> None:
         *runs_of([0.5, 0.7], data="fr"),
         *runs_of([0.5, 0.7], fusion="linear", data="fr"),
     ]
-    found = summarise(frame(*records, record(0.9, data="fr", data_seed=7)), ["fusion"], average=["data"])
+    found = summarise(RunGroups(frame(*records, record(0.9, data="fr", data_seed=7)), ["fusion"], average=["data"]))
     told, lacks, _ = found.attrs["notes"]
     assert told == (
         "averaged over data de, fr (last); averaged over data fr (linear); averages over other values of data do not "
@@ -291,34 +291,34 @@ def test_averages_that_do_not_compare_are_told() -> None:
     )
     assert lacks == "no std and no interval where not every data has the same seeds: last"
     with pytest.raises(UsageError, match="data is both grouped by and averaged over"):
-        summarise(frame(*records), ["data"], average=["data"])
+        RunGroups(frame(*records), ["data"], average=["data"])
     with pytest.raises(UsageError, match="unknown column of the results 'dtaa'"):
-        summarise(frame(*records), average=["dtaa"])
+        RunGroups(frame(*records), average=["dtaa"])
 
 
 def test_what_an_average_leaves_open_is_a_column_still() -> None:
     records = [each for data in ("de", "fr") for lr in (1e-3, 1e-2) for each in runs_of([0.1, 0.3], data=data, lr=lr)]
-    table = summarise(frame(*records), average=["data"])
+    table = summarise(RunGroups(frame(*records), average=["data"]))
     assert list(table)[:5] == ["task", "label", "fusion", "lr", "metric"]
     assert table["runs"].tolist() == [4, 4]
 
 
 @pytest.mark.parametrize("by", [["metric"], ["seconds_alone", "fusion"], ["fusion", "fusion"]])
 def test_a_column_stands_once_however_it_is_asked_for(by: list[str]) -> None:
-    table = summarise(frame(*runs_of([0.1, 0.3])), by)
+    table = summarise(RunGroups(frame(*runs_of([0.1, 0.3])), by))
     assert table.columns.is_unique
     assert table[by[0]].tolist() == ["f1" if by[0] == "metric" else 3.0 if by[0] == "seconds_alone" else "last"]
 
 
 def test_draws_of_all_examples_are_a_group_of_their_own() -> None:
-    table = summarise(frame(*runs_of([0.1, 0.3]), *runs_of([0.5, 0.7], shots=8)))
+    table = summarise(RunGroups(frame(*runs_of([0.1, 0.3]), *runs_of([0.5, 0.7], shots=8))))
     assert table["shots"].isna().tolist() == [True, False]
     assert table["runs"].tolist() == [2, 2]
 
 
 def test_a_misspelt_column_gets_the_nearest() -> None:
     with pytest.raises(UsageError, match="unknown column of the results 'fusoin'") as caught:
-        summarise(frame(record()), ["fusoin"])
+        RunGroups(frame(record()), ["fusoin"])
     assert caught.value.remedy == "did you mean 'fusion'?"
 
 
@@ -436,7 +436,7 @@ def test_any_recorded_score_can_be_summarised(tmp_path: Path) -> None:
         scores = {"test": {"accuracy": 0.9, "matthews": matthews}, "validation": {"accuracy": 0.8, "matthews": 0.1}}
         kept = record(0.9, 0.8, init_seed=seed, scores=scores)
         folder.write(RunSpec.from_dict(kept["spec"]), kept, {})
-    summary = summarise(folder.frame("matthews"))
+    summary = summarise(RunGroups(folder.frame("matthews")))
     assert summary["metric"].tolist() == ["matthews"]
     assert summary["mean"].tolist() == [pytest.approx(0.3)]
     assert summary["validation"].tolist() == [pytest.approx(0.1)]

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
-from fusionkit.fit import RunsFolder, expand, fit, summarise
+from fusionkit.fit import RunGroups, RunsFolder, expand, fit, summarise
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.decisions import score
 from fusionkit.fit.train.inputs import training_split
@@ -305,7 +305,7 @@ def test_a_record_says_how_many_steps_were_made(
     assert [(record["spec"]["max_steps"], record["steps"]) for record in records] == [(None, 2 * each), (1, 1), (4, 4)]
     frame = runs.frame().set_index("digest").loc[[spec.digest for spec in specs]]
     assert frame["steps"].tolist() == [2 * each, 1, 4]
-    assert sorted(summarise(runs.frame())["max_steps"].fillna(0)) == [0, 1, 4]
+    assert sorted(summarise(RunGroups(runs.frame()))["max_steps"].fillna(0)) == [0, 1, 4]
     assert len(fit(store, specs, runs, watch)) == len(watch.ended) == 3  # none is trained again
 
 
@@ -342,7 +342,7 @@ def test_options_that_differ_are_told_apart_in_the_table(
     ]  # fmt: skip
     specs = [expand(store, task="tagging", fusions=("last",), epochs=(1,), **change)[0] for change in changes]
     fit(store, specs, runs, watch)
-    summary = summarise(runs.frame())
+    summary = summarise(RunGroups(runs.frame()))
     assert len(summary) == len(changes) == 8
     assert {name for change in changes for name in change} <= set(summary.columns)
 
@@ -388,7 +388,7 @@ def test_runs_of_two_precisions_go_into_stacks_of_their_own_and_are_told_apart(
     alone = fit(store, specs[:2], RunsFolder(tmp_path / "alone"), watch)
     assert [record["curve"] for record in records[:2]] == [record["curve"] for record in alone]
     assert records[0]["curve"] != records[2]["curve"]
-    table = summarise(RunsFolder(tmp_path / "all").frame())
+    table = summarise(RunGroups(RunsFolder(tmp_path / "all").frame()))
     assert table["compute_dtype"].tolist() == ["float32", "bfloat16"]
     assert table["runs"].tolist() == [2, 2]
 

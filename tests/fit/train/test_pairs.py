@@ -16,7 +16,7 @@ from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
-from fusionkit.fit import RunsFolder, expand, fit, summarise
+from fusionkit.fit import RunGroups, RunsFolder, expand, fit, summarise
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.sweep.fusion_choices import choose_pool
 from fusionkit.fit.train.decisions import predict
@@ -151,7 +151,7 @@ def test_runs_over_both_forms_are_told_apart(
         assert all(TRAIN[int(name[1:])][2] is not None for name in drawn)
     frame = runs.frame()
     assert sorted(frame["sides"]) == [1, 1, 2, 2]
-    summary = summarise(frame)
+    summary = summarise(RunGroups(frame))
     assert sorted(summary["sides"]) == [1, 1, 2, 2]
     assert "store" not in summary.columns
     width = {row["sides"]: row["parameters"] for row in summary.to_dict(orient="records")}

@@ -107,7 +107,7 @@ def check_kept(judge: Evaluator, data: TaskData, split: TaskSplit, decided: torc
     assert part.examples == of_names.examples
     again = from_bytes(to_bytes({"store": kept}))["store"]
     assert again.scores() == scores
-    brief = from_text(to_text({"store": kept}))["store"]  # without the words of a tagger of spans
+    brief = from_text(to_text({"store": kept}) or "")["store"]  # without the words of a tagger of spans
     assert brief.scores().items() <= scores.items()
     assert next(iter(brief.scores())) == judge.metric
     for metric, score in scores.items():

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fusionkit.fit import RunsFolder
+from fusionkit.fit.executor.worker_pool import WorkerPool
+from fusionkit.machine.huge_pages import TUNABLES, with_huge_pages
+
+# Twice as much memory as the C library takes from its heap, and whether the kernel was asked for huge pages for any.
+ASKED = """
+held = bytearray(64 << 20)
+print(any("hg" in line.split() for line in open("/proc/self/smaps") if line.startswith("VmFlags")))
+"""
+GLIBC = tuple(int(part) for part in platform.libc_ver()[1].split(".") if part.isdigit())
+
+
+def test_tunables_of_the_user_stay() -> None:
+    assert with_huge_pages({}) == {TUNABLES: "glibc.malloc.hugetlb=1"}
+    assert with_huge_pages({TUNABLES: "glibc.malloc.check=1"}) == {
+        TUNABLES: "glibc.malloc.check=1:glibc.malloc.hugetlb=1"
+    }
+    assert with_huge_pages({TUNABLES: "glibc.malloc.hugetlb=0"}) == {}
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc" or GLIBC < (2, 35), reason="the C library has no such tunable")
+def test_a_process_asks_for_huge_pages() -> None:
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not setting.exists() or "[madvise]" not in setting.read_text():
+        pytest.skip("the kernel does not wait to be asked for huge pages")
+    plain = {name: value for name, value in os.environ.items() if name != TUNABLES}
+    for environment, expected in ((plain, "False"), ({**plain, **with_huge_pages({})}, "True")):
+        done = subprocess.run(
+            [sys.executable, "-c", ASKED], env=environment, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == expected
+
+
+def test_workers_that_train_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TUNABLES, raising=False)
+    pool = WorkerPool(1, {}, RunsFolder(tmp_path), lambda _: None)
+    assert pool._environment[TUNABLES] == "glibc.malloc.hugetlb=1"
