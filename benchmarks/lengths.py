@@ -6,7 +6,7 @@ STORE has rows of `tokens`, with a text's class in column NAME. Minibatches have
 differ, as in a run; `benchmarks/methods.py` has sequences of one length. Each contender has a process of its own with
 one thread, and they take turns of ten steps, so that other work on the machine disturbs all alike:
 
-    fusionkit      the step of `fit --method`, in a process as `fit` starts it
+    fusionkit      the step of `fit --method`, in a process with the settings of a worker of `fit`
     small pages    the same, without huge pages
     loop           the store's encoder, mean, one linear map and AdamW in plain PyTorch; each minibatch of sub-tokens is
                    padded to its longest text, in a process as a script has it
@@ -33,7 +33,7 @@ from fusionkit.encoder import load_encoder
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.precision import products_in
 from fusionkit.fit.sweep.grid import expand
-from fusionkit.machine.huge_pages import with_huge_pages
+from fusionkit.machine.huge_pages import TUNABLES, with_huge_pages
 from fusionkit.machine.memory import keep_freed_memory, resident
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
@@ -113,13 +113,14 @@ def main() -> None:
         serve(given)
         return
     names = [name for name in CONTENDERS if given.method == "full" or name != "loop"]
+    plain = {name: value for name, value in os.environ.items() if name != TUNABLES}
     processes = {}
     for name in names:
-        pages = with_huge_pages() if name == "fusionkit" else {}
+        pages = with_huge_pages({}) if name == "fusionkit" else {}
         processes[name] = subprocess.Popen(
             [sys.executable, __file__, *sys.argv[1:], "--serve", name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **pages},
+            env={**plain, "OMP_NUM_THREADS": "1", **pages},
         )  # fmt: skip
     told: dict[str, list[list[float]]] = {name: [] for name in names}
     for name, process in processes.items():

@@ -184,7 +184,7 @@ def keep_records(name: str, settings: Sequence[str], work: Path, now: dict[str, 
                 # Also for a record that is in the file already, if these are the answers that were scored.
                 scores = record.get("tests") or {record["evaluated"]: record["scores"].get(TEST, {})}
                 same = not any(answers[name].unlike(scores[name]) for name in answers if name in scores)
-                record = {**record, "answers": to_text(answers)} if same else record
+                record = {**record, "answers": text} if same and (text := to_text(answers)) else record
             found.append(({**record, "sweep": sweep}, made))
     if found:
         for _, made in found:

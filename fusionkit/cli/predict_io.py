@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1000  # texts read from standard input before they are predicted
 TEXT, GAP = 20, 2  # the least characters for a text in a table, and those between columns
-REMEDY = "check the path; where this is a text or a hub id, give the texts by --input"
+REMEDY = "check the path; a text with a slash, or a second hub id, needs --input"
 Block = tuple[list[Any], list[str] | None]
 
 

@@ -1,10 +1,10 @@
 """The units of ``fit`` on a worker of a cluster: the same work as in ``fit/executor/worker.py``, reported through Dask.
 
-Epochs, notes and ended runs are reported while the unit goes on, as events of the scheduler. The task returns all
-events but epochs once more, so that nothing is missing if an event is lost. Lost runs, and runs that other processes
-do, are only in the return value: a loss that is reported twice would count as two. A worker marks the unit that it
-trains. A worker that gets a marked unit reports its runs as lost and does not train it, so that no unit kills one
-worker after another.
+Progress, notes and ended runs are reported while the unit goes on, as events of the scheduler. The task returns all
+events but those on progress once more, so that nothing is missing if an event is lost. Lost runs, and runs that other
+processes do, are only in the return value: a loss that is reported twice would count as two. A worker marks the unit
+that it trains. A worker that gets a marked unit reports its runs as lost and does not train it, so that no unit kills
+one worker after another.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import CLAIMS, UNIT
 from fusionkit.specs import RunSpec
 
+PROGRESS = ("epochs", "step", "resumed")  # sent, not returned: it would count twice
 ONCE = ("lost", "others")  # returned, not sent: after these events a run is given out again
 
 
@@ -52,7 +53,7 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
         unit: a name that no other unit of any sweep has.
 
     Returns:
-        the events, except those on epochs.
+        the events, except those on progress.
 
     Raises:
         FusionkitError: an error that stops every other run too.
@@ -71,7 +72,7 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
     def on_event(event: Event) -> None:
         if event.kind not in ONCE:
             sender.on_event(event)
-        if event.kind != "epochs":
+        if event.kind not in PROGRESS:
             events.append(asdict(event))
 
     try:

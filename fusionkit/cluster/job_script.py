@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.machine.huge_pages import with_huge_pages
+from fusionkit.machine.huge_pages import HUGE_PAGES, TUNABLES
 from fusionkit.specs import parse_bytes
 
 # Seconds after which a worker without a scheduler ends, and its job with it.
@@ -26,10 +26,14 @@ SCRATCH = (
 )
 EXPORTS = {
     "TOKENIZERS_PARALLELISM": "false",
-    **with_huge_pages({}),
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
     "DASK_DISTRIBUTED__WORKER__HTTP__ROUTES": "[]",  # pages that anybody could read
 }
+# As `with_huge_pages` does: other tunables of the user stay, and so does one for huge pages.
+TUNED = (
+    f'case "${TUNABLES}" in *{HUGE_PAGES}*) ;; '
+    f'*) export {TUNABLES}="${{{TUNABLES}:+${TUNABLES}:}}{HUGE_PAGES}=1" ;; esac'
+)
 TLS_ARGUMENTS = {"tls_ca": "--tls-ca-file", "tls_cert": "--tls-cert", "tls_key": "--tls-key"}
 
 
@@ -57,7 +61,7 @@ def job_script(
         worker += [TLS_ARGUMENTS[field], path]
     lines = ["#!/bin/bash", *directives(settings, name, gpus), ""]
     lines += [f"export {name}={value}" for name, value in {**EXPORTS, "OMP_NUM_THREADS": threads}.items()]
-    lines += [*settings.environment, *SCRATCH]
+    lines += [*settings.environment, TUNED, *SCRATCH]
     lines += [f'{shlex.join(worker)} --name "$SLURM_JOB_ID" &', *ENDING]
     return "\n".join(lines) + "\n"
 

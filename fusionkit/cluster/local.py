@@ -87,8 +87,8 @@ def open_local(settings: ClusterSettings) -> Iterator[LocalCluster]:
 
 @contextmanager
 def _of_new_processes() -> Iterator[None]:
-    """Let processes that start in the block import nothing from the working folder, as with ``python -P``, and have
-    huge pages.
+    """Let processes that start in the block not look into the working folder first, as with ``python -P``, and have
+    huge pages. Workers then get this process's own path.
 
     Dask's setting ``pre-spawn-environ`` comes too late for the resource tracker, which multiprocessing starts first.
     """

@@ -1,7 +1,7 @@
 """Huge pages for the memory of the processes that train.
 
-A step through an encoder passes over gigabytes of memory in small operations. With pages of 4 kB much of its time is
-the lookup of addresses (``benchmarks/lengths.py``). Encoding gains nothing, and frozen heads gain little.
+A step through an encoder passes over gigabytes in small operations. Without huge pages it took 3 to 14 % longer in one
+process, and half as long again in each of two (``benchmarks/RESULTS.md``). Encoding gains nothing.
 """
 
 from __future__ import annotations

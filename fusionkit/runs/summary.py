@@ -125,7 +125,7 @@ def summarise(groups: RunGroups, interval: str = "t", over: str | None = None) -
         raise unknown_name("interval", interval, INTERVALS)
     frame, by, keys, average = groups.frame, groups.by, groups.keys, groups.average
     shown = [name for name in groups.chosen if name not in keys]
-    # Only the needed columns: pandas copies each of a hundred columns for each group.
+    # Only the needed columns: a mask copies each of a hundred.
     read = [name for name in dict.fromkeys([*shown, *average, *SEEDS, *READ]) if name in frame]
     narrow = [runs[read] for runs in groups.runs]
     finished = (runs[(runs["status"] == "finished") & ~are_floors(runs)] for runs in narrow)

@@ -26,8 +26,8 @@ from fusionkit.tuning.ranks import ALONE, Ranks
 from fusionkit.tuning.tokens import TokenSource
 from fusionkit.tuning.upper_layers import UpperLayers
 
-# A minibatch is computed in pieces of sequences of similar length. On a CPU a piece has a higher fixed cost than in an
-# encode, because its backward pass and its dropout are many small operations.
+# A minibatch, or a batch that is scored, is computed in pieces of sequences of similar length. On a CPU a piece has a
+# higher fixed cost than in an encode: the backward pass and dropout are many small operations.
 BATCHING = {device: Batching(tokens, max(OVERHEAD[device], 128)) for device, tokens in TOKENS.items()}
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from fusionkit.dataset.stores import Stores
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encoder import Encoder
-from fusionkit.errors import UsageError, first_line
+from fusionkit.errors import FusionkitError, UsageError, first_line
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.io.files import checked_bytes, damaged, read_json
 from fusionkit.machine.devices import CPU
@@ -92,9 +92,14 @@ def _refuse_larger(run: TrainedRun, encoder: Encoder, delta: Mapping[str, torch.
     model = encoder.model
     shapes: dict[int, Any] = {id(each): nn.Parameter(each.to("meta"), False) for each in model.parameters()}
     shapes |= {id(each): each.to("meta") for each in model.buffers()}
-    structure = copy.deepcopy(structure_of(model), shapes)
-    with torch.device("meta"):
-        attached = spec.build().attach(structure.model, structure)
+    try:
+        structure = copy.deepcopy(structure_of(model), shapes)
+        with torch.device("meta"):
+            attached = spec.build().attach(structure.model, structure)
+    except FusionkitError:
+        raise
+    except Exception:
+        return  # an encoder's own code may fail on the meta device
     count = attached.count() if attached.read is None else 0  # else some of what it trains is not kept
     if count > (there := sum(weights.numel() for weights in delta.values())):
         expected = f"{count:,} numbers of the method {run.spec.method}"

@@ -136,7 +136,7 @@ def test_only_what_is_no_text_is_looked_for_on_the_hub(tmp_path: Path, monkeypat
     assert runs_and_texts(["jane/tagger", "a text"]) == (["jane/tagger"], ["a text"])
     with pytest.raises(UsageError, match="argument 2: evil/head holds no finished run") as caught:
         runs_and_texts(["jane/tagger", "evil/head"])
-    assert "give the texts by --input" in str(caught.value.remedy)
+    assert "needs --input" in str(caught.value.remedy)
     assert asked == ["jane/tagger"] * 2
     both = ["jane/tagger", "jane/other"]
     assert runs_and_texts(both, no_texts=True) == (both, [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -197,26 +198,43 @@ def test_a_scheduler_that_cannot_listen_says_why() -> None:
     assert "nowhere0" in str(caught.value.received)
 
 
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("", "glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.check=1", "glibc.malloc.check=1:glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0"),
+    ],
+)
+def test_a_worker_of_a_job_has_huge_pages_unless_the_user_says_otherwise(before: str, expected: str) -> None:
+    lines = job_script(ClusterSettings(kind="slurm"), "name", "tcp://host:1", 0).splitlines()
+    (line,) = (line for line in lines if "hugetlb" in line)
+    command, given = f'{line}\nprintf %s "$GLIBC_TUNABLES"', {"GLIBC_TUNABLES": before}
+    assert subprocess.run(["/bin/bash", "-c", command], env=given, stdout=subprocess.PIPE).stdout.decode() == expected
+
+
 @pytest.mark.parametrize("before", [None, "yes"])
-def test_processes_of_a_cluster_import_nothing_from_the_working_folder(
+def test_new_processes_of_a_cluster_do_not_look_into_the_working_folder_first_and_have_huge_pages(
     before: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even those that multiprocessing starts before Dask sets any variable."""
     monkeypatch.setenv("PYTHONSAFEPATH", before or "")
     if before is None:
         monkeypatch.delenv("PYTHONSAFEPATH")
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     found = list[str | None]()
 
     def refused(*_: object) -> None:
-        found.append(os.environ.get("PYTHONSAFEPATH"))
+        found.extend(os.environ.get(name) for name in ("PYTHONSAFEPATH", "GLIBC_TUNABLES"))
         raise FusionkitError("enough seen")
 
     monkeypatch.setattr(local, "started", refused)
     settings = ClusterSettings(public=True, workers=1, gpus=0)
     with pytest.raises(FusionkitError, match="enough seen"), open_cluster(settings):
         pass
-    assert found == ["1"]
+    assert found == ["1", "glibc.malloc.hugetlb=1"]
     assert os.environ.get("PYTHONSAFEPATH") == before
+    assert "GLIBC_TUNABLES" not in os.environ
 
 
 @pytest.mark.parametrize(("given", "gpus"), [({"workers": 3}, ["0", "1"]), ({"gpus": 1}, [])])

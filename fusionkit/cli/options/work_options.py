@@ -37,7 +37,7 @@ working_options = with_all([
         "--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads per process."
     ),
     click.option("--workers", default="auto", show_default=True, type=WorkersType(),
-                 help="Number of processes; auto: one per core, if the work is worth starting them."),
+                 help="Number of processes; auto: one per core, if the work is worth starting them; 1: this process."),
     click.option("--save-every", default="2m", show_default=True, metavar="N|Nm",
                  help="Save the state of a run that trains through the encoder every N steps or minutes."),
     click.option("--retry-failed", is_flag=True, help="Train failed runs again."),

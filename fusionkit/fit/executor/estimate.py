@@ -105,7 +105,7 @@ def forecast(
             seconds[spec] *= epochs_share(settings[rivals_of(spec)], cost.epochs(spec), spec.validate_every)
     chosen = plan(prepared, workers)
     units = [sum(seconds[spec] for spec in unit) for unit in chosen.units]
-    begin = START_SECONDS + context.seconds if chosen.workers > 1 else 0.0
+    begin = START_SECONDS + context.seconds if chosen.opening is not None else 0.0
     parts = grouped(missing, attrgetter(*SHOWN))
     kinds = {kind_of(spec): spec for spec in missing}
     found = Forecast(

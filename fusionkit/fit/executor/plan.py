@@ -15,12 +15,13 @@ from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.prepare import Prepared
 from fusionkit.fit.executor.units import GPU_WIDEST, WIDEST, Unit, plan_units
 from fusionkit.fit.vectorized.width import room
+from fusionkit.machine.huge_pages import with_huge_pages
 from fusionkit.machine.resources import cores, spare_memory
 from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 
 START_SECONDS = 3.0  # a worker's imports, on the machines that this was measured on
-SAVED = 0.2  # of the time of runs through the encoder, by a worker's huge pages; a fourth to a third was measured
+SAVED = 0.1  # of the time of runs through the encoder, by a worker's huge pages; 0.03 to 0.33 (benchmarks/lengths.py)
 UNITS_EACH = 4  # units per worker with halving, where fusions are not spread over units
 SHARE_OF_SPARE = 0.7  # of the free memory for what runs learn; the rest is for states and intermediate results
 
@@ -61,9 +62,10 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
     wanted = max(most, 1) * (UNITS_EACH if context.halving else 1)
     shared = max(min(most_runs, -(-len(missing) // wanted)), 1)
     units, widest, notes = _fitting(missing, shared, 1 if elsewhere else most, cost, spare)
-    # A worker has huge pages, which this process has not: that can pay even where there is only one.
-    through = sum(cost.unit_seconds(unit) for unit in units if unit[0].is_alone) if on_cpu and asked is None else 0.0
-    if (most := min(most, len(units))) <= 1 and (most < 1 or SAVED * through < START_SECONDS):
+    # A worker has huge pages, which this process has not. For long runs that can pay where there is only one worker.
+    gains = on_cpu and asked is None and with_huge_pages()
+    saved = SAVED * sum(cost.unit_seconds(unit) for unit in units if not unit[0].is_frozen) if gains else 0.0
+    if (most := min(most, len(units))) <= 1 and (most < 1 or saved < START_SECONDS):
         return alone
     if (opening := opening_of(context)) is None:
         if asked and not elsewhere:
@@ -72,10 +74,10 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
     # The longest units first: the last ones are short, so that no process works long after the others.
     units = sorted(units, key=cost.unit_seconds, reverse=True)
     if asked is None:
-        if spare is not None:
-            most = max(min(most, spare // cost.memory(units)), 1)
+        if spare is not None and (most := min(most, spare // cost.memory(units))) < 1:
+            return alone
         seconds = [cost.unit_seconds(unit) for unit in units]
-        if START_SECONDS + makespan(seconds, most) >= sum(seconds) + SAVED * through:
+        if START_SECONDS + makespan(seconds, most) >= sum(seconds) + saved:
             return alone
     return Plan(units, widest, most, opening, notes)
 

@@ -74,7 +74,7 @@ class Schedule:
         """Handle an event that the executor reports."""
         for _ in range(event.count):
             self._progress.epoch(event.work / event.count)
-        if event.kind == "resumed":
+        if event.kind == "resumed" and not self._losses[event.text]:  # else it was done by this command
             self._progress.resumed(event.work)
         if event.kind == "step":
             self._progress.step(event.work, event.text)

@@ -32,10 +32,10 @@ class Event:
 
     Attributes:
         kind: ``epochs`` (``count`` more are done, with ``work`` in all); ``step`` (a run through the encoder did
-            ``work`` more, ``text`` says how far it is); ``resumed`` (an earlier process had done ``work`` of a run);
-            ``note`` (``text`` is for the user). The other kinds are about ``runs``: ``run`` (written), ``there``
-            (written by another process), ``others`` (claimed by the process that ``text`` names), ``lost`` (not done,
-            ``text`` says why), ``unstarted`` (their worker ended before it was ready).
+            ``work`` more, ``text`` says how far it is); ``resumed`` (an earlier process had done ``work`` of the run
+            ``text``); ``note`` (``text`` is for the user). The other kinds are about ``runs``: ``run`` (written),
+            ``there`` (written by another process), ``others`` (claimed by the process that ``text`` names), ``lost``
+            (not done, ``text`` says why), ``unstarted`` (their worker ended before it was ready).
         runs: digests.
     """
 
@@ -95,7 +95,7 @@ def do_unit(
 
             def on_step(spec: RunSpec, step: TunedStep) -> None:
                 if step.resumed:
-                    on_event(Event("resumed", work=work[spec] * step.resumed))
+                    on_event(Event("resumed", work=work[spec] * step.resumed, text=spec.digest))
                 on_event(Event("step", work=work[spec] * step.epochs, text=progress_text(spec, step)))
 
             # All records of the folder: runs that compete with these may have been trained before.

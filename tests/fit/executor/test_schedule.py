@@ -84,6 +84,23 @@ def test_a_run_whose_record_has_gone_again_is_done_once_more(
     assert watch.others == []
 
 
+def test_what_this_command_did_of_a_lost_run_still_counts(runs: RunsFolder, claims: Claims, watch: Any) -> None:
+    watch.resumed = (told := list[float]()).append
+    schedule = Schedule(plan_units([ONE]), 8, NOTHING, runs, claims, watch)
+
+    def lose(specs: Sequence[RunSpec]) -> None:
+        schedule.on_event(Event("resumed", work=60.0, text=ONE.digest))
+        schedule.on_event(event_of("lost", specs, "SIGKILL"))
+
+    def end(specs: Sequence[RunSpec]) -> None:
+        schedule.on_event(Event("resumed", work=80.0, text=ONE.digest))
+        keep(runs, specs[0])
+        schedule.on_event(event_of("run", specs))
+
+    schedule.work(ScriptedExecutor(lose, end))
+    assert told == [60.0]
+
+
 def test_a_run_that_others_do_is_not_blamed_for_a_loss(runs: RunsFolder, claims: Claims, watch: Any) -> None:
     """Its worker died before it could tell whose the run was."""
     schedule = Schedule(plan_units([ONE, OTHER]), 8, NOTHING, runs, claims, watch)

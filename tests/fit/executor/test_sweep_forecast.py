@@ -166,11 +166,18 @@ def test_one_long_run_through_the_encoder_gets_a_process_with_huge_pages(
 ) -> None:
     (spec,) = expand(store, task="tagging", fusions=("last",), seeds=1, epochs=(100,))
     prepared = prepare(store, [spec], RunsFolder(tmp_path))
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     monkeypatch.setattr(CostModel, "unit_seconds", lambda self, unit: 60.0)
     assert plan(prepared, None).opening is None
-    monkeypatch.setattr(RunSpec, "is_alone", property(lambda self: True))
+    monkeypatch.setattr(RunSpec, "is_frozen", property(lambda self: False))
     assert plan(prepared, None).opening is not None
     assert plan(prepared, 1).opening is None  # as told
+    with monkeypatch.context() as patch:
+        patch.setattr(planning, "spare_memory", lambda: 1 << 20)
+        assert plan(prepared, None).opening is None
+    with monkeypatch.context() as patch:
+        patch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=0")
+        assert plan(prepared, None).opening is None  # a worker would have none
     monkeypatch.setattr(CostModel, "unit_seconds", lambda self, unit: 10.0)
     assert plan(prepared, None).opening is None  # not worth a start
 

@@ -12,7 +12,7 @@ from fusionkit.fit import RunsFolder
 from fusionkit.fit.executor.worker_pool import WorkerPool
 from fusionkit.machine.huge_pages import TUNABLES, with_huge_pages
 
-# Twice as much memory as the C library takes from its heap, and whether the kernel was asked for huge pages for any.
+# More than the largest piece that the C library takes from its heap, 32 MB; then, whether huge pages were asked for.
 ASKED = """
 held = bytearray(64 << 20)
 print(any("hg" in line.split() for line in open("/proc/self/smaps") if line.startswith("VmFlags")))
