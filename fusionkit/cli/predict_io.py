@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1000  # texts read from standard input before they are predicted
 TEXT, GAP = 20, 2  # the least characters for a text in a table, and those between columns
-REMEDY = "check the path; a text with a slash, or a second hub id, needs --input"
+REMEDY = "a text with a slash, or a second hub id, needs --input"
 Block = tuple[list[Any], list[str] | None]
 
 
@@ -37,7 +37,7 @@ def runs_and_texts(given: Sequence[str], no_texts: bool = False) -> tuple[list[s
                 raise
             # A misspelt run must not be taken for a text.
             if "/" in place and not any(letter.isspace() for letter in place):
-                raise error.at(f"argument {at + 1}", REMEDY) from error
+                raise error.at(f"argument {at + 1}", f"{error.remedy}; {REMEDY}") from error
             return places, list(given[at:])
         except OSError:  # too long for a name
             return places, list(given[at:])

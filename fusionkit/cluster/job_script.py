@@ -31,7 +31,7 @@ EXPORTS = {
 }
 # As `with_huge_pages` does: other tunables of the user stay, and so does one for huge pages.
 TUNED = (
-    f'case "${TUNABLES}" in *{HUGE_PAGES}*) ;; '
+    f'case "${{{TUNABLES}-}}" in *{HUGE_PAGES}*) ;; '
     f'*) export {TUNABLES}="${{{TUNABLES}:+${TUNABLES}:}}{HUGE_PAGES}=1" ;; esac'
 )
 TLS_ARGUMENTS = {"tls_ca": "--tls-ca-file", "tls_cert": "--tls-cert", "tls_key": "--tls-key"}

@@ -130,8 +130,8 @@ def padded_index(
     """Where a padded batch of sequences has sub-tokens, bool ``[n, length]``, and their indices, int64, 0 in padding.
 
     Args:
-        offsets: int64, of all sequences into the sub-tokens. sequences: int64 ``[n]``, at least one. length: that of
-            the longest one or more; None for that of the longest one.
+        offsets: int64, of all sequences into the sub-tokens. sequences: int64 ``[n]``, at least one. length: at least
+            that of the longest sequence; None for exactly that.
     """
     starts = offsets[sequences]
     lengths = offsets[sequences + 1] - starts

@@ -1,7 +1,8 @@
 """Huge pages for the memory of the processes that train.
 
-A step through an encoder passes over gigabytes in small operations. Without huge pages it took 3 to 14 % longer in one
-process, and half as long again in each of two (``benchmarks/RESULTS.md``). Encoding gains nothing.
+A step through an encoder passes over gigabytes in small operations. Without huge pages it took 3 to 14 % longer in
+processes that took turns, and half as long again in a process beside one with them (``benchmarks/RESULTS.md``).
+Encoding gains nothing.
 """
 
 from __future__ import annotations

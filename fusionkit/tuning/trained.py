@@ -99,7 +99,7 @@ def _refuse_larger(run: TrainedRun, encoder: Encoder, delta: Mapping[str, torch.
     except FusionkitError:
         raise
     except Exception:
-        return  # an encoder's own code may fail on the meta device
+        return  # not every encoder can be copied to the meta device
     count = attached.count() if attached.read is None else 0  # else some of what it trains is not kept
     if count > (there := sum(weights.numel() for weights in delta.values())):
         expected = f"{count:,} numbers of the method {run.spec.method}"

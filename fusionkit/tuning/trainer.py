@@ -332,8 +332,9 @@ class _Progress:
         self._spec, self._length, self._on_epoch, self._on_step = run.spec, run.length, on_epoch, on_step
         self._first, self._number, self._loss = done, done, math.nan
         self._began = self._last = time.monotonic()
-        self._resumed = done / run.length.epoch
-        self._reported, self._epochs = self._resumed, 0  # epochs that the steps add up to; those reported as ended
+        self._resumed: float | None = done / run.length.epoch
+        # Epochs that the steps add up to, and those that were reported as ended.
+        self._reported, self._epochs = done / run.length.epoch, 0
 
     def step(self, number: int, loss: float) -> None:
         """A step is done."""
@@ -351,7 +352,7 @@ class _Progress:
 
     def end(self) -> None:
         """No more steps are made."""
-        if self._reported < self._length.epochs or self._resumed:
+        if self._reported < self._length.epochs or self._resumed is not None:
             self._tell(0.0, self._length.epochs)
         self.epoch(self._length.epochs)
 
@@ -360,7 +361,7 @@ class _Progress:
         self._on_step(
             self._spec, TunedStep(self._number, self._length.steps, self._loss, seconds_left, done, self._resumed)
         )
-        self._reported, self._resumed = epochs, 0.0
+        self._reported, self._resumed = epochs, None
 
 
 # States without rows, for batches whose targets alone are needed.

@@ -49,13 +49,13 @@ def reporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reporter:
     return Reporter(tmp_path / "runs", monkeypatch)
 
 
-def test_what_would_count_twice_is_in_the_result_alone(reporter: Reporter) -> None:
+def test_what_would_count_twice_is_sent_or_returned_and_not_both(reporter: Reporter) -> None:
     events = [
         Event("others", ["a"], text="somebody"), Event("there", ["b"]), Event("note", [], text="slow"),
         Event("epochs", [], count=1, work=2.0), Event("resumed", [], work=3.0), Event("step", [], work=1.0),
         Event("run", ["c"]), Event("lost", ["d"], text="out of memory"),
     ]  # fmt: skip
-    assert reporter.report(*events) == [event for event in events if event.kind not in fit_job.PROGRESS]
+    assert reporter.report(*events) == [event for event in events if event.kind not in ("epochs", "step", "resumed")]
     assert reporter.sent == [event for event in events if event.kind not in ("others", "lost")]
 
 

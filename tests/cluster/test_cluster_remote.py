@@ -120,7 +120,7 @@ def turned_away(address: str) -> None:
         gc.collect()  # here it closes; later its finalizer may wait for a lock that the thread it stops holds
 
 
-def test_a_worker_does_not_look_into_the_working_folder_first(cluster: Any) -> None:
+def test_a_worker_starts_in_safe_path_mode(cluster: Any) -> None:
     assert set(cluster.client.run(lambda: sys.flags.safe_path).values()) == {True}
 
 

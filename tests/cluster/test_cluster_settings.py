@@ -201,15 +201,16 @@ def test_a_scheduler_that_cannot_listen_says_why() -> None:
 @pytest.mark.parametrize(
     ("before", "expected"),
     [
-        ("", "glibc.malloc.hugetlb=1"),
+        (None, "glibc.malloc.hugetlb=1"),
         ("glibc.malloc.check=1", "glibc.malloc.check=1:glibc.malloc.hugetlb=1"),
         ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0"),
     ],
 )
-def test_a_worker_of_a_job_has_huge_pages_unless_the_user_says_otherwise(before: str, expected: str) -> None:
+def test_a_worker_of_a_job_has_huge_pages_unless_the_user_says_otherwise(before: str | None, expected: str) -> None:
     lines = job_script(ClusterSettings(kind="slurm"), "name", "tcp://host:1", 0).splitlines()
     (line,) = (line for line in lines if "hugetlb" in line)
-    command, given = f'{line}\nprintf %s "$GLIBC_TUNABLES"', {"GLIBC_TUNABLES": before}
+    command = f'set -eu\n{line}\nprintf %s "$GLIBC_TUNABLES"'
+    given = {} if before is None else {"GLIBC_TUNABLES": before}
     assert subprocess.run(["/bin/bash", "-c", command], env=given, stdout=subprocess.PIPE).stdout.decode() == expected
 
 

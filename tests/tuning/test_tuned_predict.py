@@ -203,3 +203,11 @@ def test_a_method_wider_than_what_was_kept_of_it_takes_no_memory(
     monkeypatch.setattr("fusionkit.tuning.encoder.apply", lambda *_: pytest.fail("memory is taken"))
     with pytest.raises(StoreError, match=r"delta\.safetensors is damaged"):
         fusionkit.load(tmp_path / "export", device="cpu", encoder=str(store.manifest["encoder"]["name"]))
+
+
+def test_an_encoder_that_cannot_be_copied_is_loaded_all_the_same(
+    trained: Callable[[str], Path], texts: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = answers(trained(STAYS), texts)
+    monkeypatch.setattr("fusionkit.tuning.trained.structure_of", lambda _: object().missing)  # type: ignore[attr-defined]
+    assert answers(trained(STAYS), texts) == expected

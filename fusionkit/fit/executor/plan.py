@@ -21,7 +21,7 @@ from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 
 START_SECONDS = 3.0  # a worker's imports, on the machines that this was measured on
-SAVED = 0.1  # of the time of runs through the encoder, by a worker's huge pages; 0.03 to 0.33 (benchmarks/lengths.py)
+SAVED = 0.1  # of the time of runs through the encoder, by a worker's huge pages; 0.03 to 0.33 (benchmarks/RESULTS.md)
 UNITS_EACH = 4  # units per worker with halving, where fusions are not spread over units
 SHARE_OF_SPARE = 0.7  # of the free memory for what runs learn; the rest is for states and intermediate results
 

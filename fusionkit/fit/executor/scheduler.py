@@ -53,6 +53,7 @@ class Schedule:
         self._known: set[str] = set()  # processes that the user has been told of
         self._waited: set[str] = set()
         self._noted: set[str] = set()
+        self._begun: set[str] = set()  # runs through the encoder that have reported
         self._losses: Counter[str] = Counter()
         self._looked = self._written = time.monotonic()
         self._writing = 0.0
@@ -74,7 +75,8 @@ class Schedule:
         """Handle an event that the executor reports."""
         for _ in range(event.count):
             self._progress.epoch(event.work / event.count)
-        if event.kind == "resumed" and not self._losses[event.text]:  # else it was done by this command
+        if event.kind == "resumed" and event.text not in self._begun:  # what was done since was done by this command
+            self._begun.add(event.text)
             self._progress.resumed(event.work)
         if event.kind == "step":
             self._progress.step(event.work, event.text)

@@ -28,8 +28,8 @@ class TunedStep:
     Attributes:
         number: from 1 to ``steps``; 0 where none was made. loss: of the step's minibatch, NaN where none was made.
         seconds_left: of the run, at its pace so far. epochs: those since the last report that are done or will
-            certainly not be trained, mostly a fraction of one. resumed: epochs that an earlier process did, in the
-            first report alone.
+            certainly not be trained, mostly a fraction of one. resumed: epochs that an earlier process did;
+            in the first report alone.
     """
 
     number: int
@@ -37,7 +37,7 @@ class TunedStep:
     loss: float
     seconds_left: float
     epochs: float
-    resumed: float = 0.0
+    resumed: float | None = None
 
 
 OnStep = Callable[[RunSpec, TunedStep], None]

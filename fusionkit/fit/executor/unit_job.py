@@ -94,7 +94,7 @@ def do_unit(
                 keeping.tell()
 
             def on_step(spec: RunSpec, step: TunedStep) -> None:
-                if step.resumed:
+                if step.resumed is not None:
                     on_event(Event("resumed", work=work[spec] * step.resumed, text=spec.digest))
                 on_event(Event("step", work=work[spec] * step.epochs, text=progress_text(spec, step)))
 
