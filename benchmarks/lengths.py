@@ -9,7 +9,7 @@ one thread, and they take turns of ten steps, so that other work on the machine 
     fusionkit      the step of `fit --method`, in a process with the settings of a worker of `fit`
     small pages    the same, without huge pages
     loop           the store's encoder, mean, one linear map and AdamW in plain PyTorch; each minibatch of sub-tokens is
-                   padded to its longest text, in a process as a script has it
+                   padded to its longest text, in a process as a script has it; with --method full alone
 
 Printed: milliseconds per step in the first and the last third of the steps, and the memory that each process holds at
 the end. Claim: fusionkit takes at most the time of the loop, and its later steps take no longer than its first ones.
