@@ -30,6 +30,7 @@ import numpy as np
 import torch
 
 from fusionkit.encoder import load_encoder
+from fusionkit.errors import FusionkitError
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.precision import products_in
 from fusionkit.fit.sweep.grid import expand
@@ -80,15 +81,21 @@ def by_loop(spec: RunSpec, context: SweepContext, store: Store) -> Callable[[int
     return step
 
 
-def serve(given: argparse.Namespace) -> None:
-    """Make ten steps for each line of standard input, and print the seconds that they took and the bytes held."""
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
+def opened(given: argparse.Namespace) -> tuple[Store, RunSpec]:
+    """The store and the run whose steps are timed; FusionkitError where the arguments lead to none."""
     store = open_store(given.store)
     (spec,) = expand(
         store, label=given.label, methods=[given.method], fusions=["last"], head="linear-classifier", pool="mean",
         batch_sizes=(BATCH,), compute_dtype=given.dtype, encoder_lrs=[RATE], from_layer="none", epochs=(100,),
     )  # fmt: skip
+    return store, spec
+
+
+def serve(given: argparse.Namespace) -> None:
+    """Make ten steps for each line of standard input, and print the seconds that they took and the bytes held."""
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    store, spec = opened(given)
     context = SweepContext(store)
     step = by_loop(spec, context, store) if given.serve == "loop" else by_fusionkit(spec, context)
     print("ready", flush=True)
@@ -109,9 +116,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", choices=CONTENDERS, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.serve:
-        serve(given)
-        return
+    if given.steps < TURN:
+        parser.error(f"--steps takes {TURN} or more")
+    try:
+        if given.serve:
+            serve(given)
+            return
+        opened(given)  # each contender would print the same error
+    except FusionkitError as error:
+        parser.error(str(error))
     names = [name for name in CONTENDERS if given.method == "full" or name != "loop"]
     plain = {name: value for name, value in os.environ.items() if name != TUNABLES}
     processes = {}

@@ -69,7 +69,7 @@ def tables_of(data: Path, work: Path, seeds: int) -> dict[str, Floats]:
 
     def table(ours: pd.DataFrame, theirs: pd.DataFrame) -> Floats:
         sides = [scored_runs(runs.sort_values("data_seed")) for runs in (ours, theirs)]
-        values = [[found.values for run in side if (found := answers.of(run))] for side in sides]
+        values = [[found.values for run in side for found in answers.of(run)] for side in sides]
         return np.stack(values[0]) - np.stack(values[1])
 
     same = table(other, attention)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -112,9 +113,9 @@ def test_mcnemar_is_not_asked_of_words() -> None:
     """Each sentence has ten words here, of which one side tags one more right: any word right is no answer."""
     counts = np.stack([np.stack([np.full(12, right), np.full(12, 10.0)], -1) for right in (8.0, 7.0)])
     answers: Any = SimpleNamespace(
-        of=lambda run: SimpleNamespace(examples="test"), counts=lambda runs: (SCORES["accuracy"], counts)
+        of=lambda run: [SimpleNamespace(examples="test")], counts=lambda runs: (SCORES["accuracy"], counts)
     )
-    trial = SimpleNamespace(digest="a", evaluated="store", metric="accuracy", counts=None)
+    trial = SimpleNamespace(digest="a", evaluated="store", metric="accuracy", counts=None, stores=("s",))
     pairs: Any = SimpleNamespace(trials=[([trial], [trial])], differences=np.array([0.1]))
     errors: Any = None
     assert p_over_examples(pairs, errors, answers) < 0.01
@@ -166,6 +167,22 @@ def test_several_test_sets_stay_as_they_are() -> None:
     found = two_way([Answered(table, 0.5) for table in tables], seeds)
     assert found.of_examples == pytest.approx(np.sqrt(sum(stats.sem(table.mean(0)) ** 2 for table in tables)) / 2)
     assert found.test_examples == 90
+
+
+def test_tables_over_the_same_examples_are_averaged_example_by_example() -> None:
+    """Halves of values whose variance is 1/3 over four examples; of two examples it is 1/2."""
+    seeds, x = seed_error(np.ones(1), [0], [0]), np.array([[1.0, 1.0, 0.0, 0.0]])
+
+    def found(other: Floats, *examples: str) -> tuple[Any, int]:
+        errors = two_way([Answered(each, 0.5, of) for each, of in zip((x, other), examples, strict=True)], seeds)
+        return errors.of_examples**2, errors.test_examples
+
+    assert found(x, "a", "a") == (pytest.approx(1 / 12), 4)
+    assert found(1 - x, "a", "a") == (0.0, 4)  # where one is right the other is wrong
+    assert found(x, "a", "b") == (pytest.approx((1 / 12 + 1 / 12) / 4), 8)
+    # Two of the four have no label: the errors may be as dependent as they can.
+    wide = (math.sqrt(1 / 12) + math.sqrt(1 / 4)) / 2
+    assert found(x[:, 1:3], "a", "a") == (pytest.approx(wide**2), 4)
 
 
 def crossed(rng: np.random.Generator, draws: int, inits: int, spreads: tuple[float, float, float]) -> Floats:

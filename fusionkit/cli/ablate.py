@@ -57,10 +57,12 @@ def ablate(run: str, split: str, limit: int | None, stores: tuple[Path, ...], as
 
 
 def _print(found: Ablation, task: str) -> None:
+    from fusionkit.runs.ablations import fall_text
+
     falls = found.falls(task)
     columns = [("first \\ last", "left"), *((str(layer), "right") for layer in found.layers)]
     rows = [
-        [str(a), *(f"{100 * falls[a, b]:.1f}" if (a, b) in falls else "" for b in found.layers)] for a in found.layers
+        [str(a), *(fall_text(falls[a, b], 1) if (a, b) in falls else "" for b in found.layers)] for a in found.layers
     ]
     name = f"{task}: " if task else ""
     told = (

@@ -105,15 +105,16 @@ def encode_into(
         limit: the most bytes of the store. load: used instead of :func:`fusionkit.encoder.load_encoder`.
     """
     with ProgressBars() as bars, sigterm_flag() as stop, ExitStack() as stack:
-        # Workers have the GPUs; this process needs only the encoder's identity and tokenizer.
-        own_device = device if settings is None else "cpu"
+        # Workers and other shares have the GPUs: to plan for them takes only the encoder's identity and tokenizer.
+        planned_for = "cuda" if device == "cuda" and shard is not None and shard.number == 0 else None
+        own_device = device if settings is None and planned_for is None else "cpu"
         source, columns, spec, encoder = load_inputs(bars.say, {**options, "device": own_device}, load)
         from fusionkit.encode.job import make_job
         from fusionkit.encode.open_plan import is_finished
         from fusionkit.encode.pipeline import encode_job
         from fusionkit.encode.shard import encode_shard
 
-        job, run_parts = make_job(source, columns, store, spec, encoder, bars, limit), None
+        job, run_parts = make_job(source, columns, store, spec, encoder, bars, limit, planned_for), None
         # Workers are started last, so not for an unreadable source or a complete store.
         if settings is not None and (overwrite or not is_finished(job)):
             from fusionkit.cluster.encode_workers import open_encode_workers

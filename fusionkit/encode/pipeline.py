@@ -128,6 +128,8 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool], writers: int | None
     writers = writers or WRITERS.get(encoder.device.type, 1)
 
     def run(store: Place, plan: dict[str, Any], parts: list[Part], progress: EncodeProgress) -> Iterator[PartRecord]:
+        if not parts:  # a process that only plans may have no device of the encoder's precision
+            return
         keep_freed_memory()  # each batch reuses the memory of the states freed before it
         part_encoder = PartEncoder(store, plan, encoder, buffers_of(writers))
         waiting = deque(parts)

@@ -92,7 +92,7 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
             if finished_parts(out, plan).keys() < set(parts):
                 return EncodeReport("share", time.perf_counter() - began, tokens, plan)
             clear_leftovers(out)  # all parts are finished, and there are no other shares: no process writes any more
-            manifest = commit(out, plan, str(job.encoder.device))
+            manifest = commit(out, plan, job.device or str(job.encoder.device))
         return EncodeReport("resumed" if resumed else "encoded", time.perf_counter() - began, tokens, manifest)
 
 

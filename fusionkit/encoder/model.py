@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from fusionkit.encoder.masked_lm import MaskedLm
 from fusionkit.errors import UsageError
+from fusionkit.machine.devices import tf32_products
 from fusionkit.ragged import IntArray, offsets_of
 
 
@@ -179,7 +179,7 @@ class Encoder:
 
     def forward(self, token_ids: Tensor, attention_mask: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
         """One padded batch through the frozen encoder, without gradients; as :meth:`states`."""
-        with torch.inference_mode(), _products_in_tf32(self.tf32, self.device):
+        with torch.inference_mode(), tf32_products(self.tf32, self.device):
             return self.states(token_ids, attention_mask, segments)
 
     def states(self, token_ids: Tensor, attention_mask: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
@@ -198,20 +198,6 @@ class Encoder:
             inputs["use_cache"] = False  # type: ignore[assignment]
         states = self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states
         return tuple(states) if states is not None else ()
-
-
-@contextmanager
-def _products_in_tf32(rounds: bool, device: torch.device) -> Iterator[None]:
-    """Set whether a GPU rounds the factors of float32 products inside the block, whatever the program has set."""
-    if device.type != "cuda":
-        yield
-        return
-    matmul = torch.backends.cuda.matmul
-    before, matmul.allow_tf32 = matmul.allow_tf32, rounds
-    try:
-        yield
-    finally:
-        matmul.allow_tf32 = before
 
 
 def _beginning(text: Any, read: int, most: int) -> Any:

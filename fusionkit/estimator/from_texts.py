@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import torch
 
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.job import make_job
@@ -50,7 +51,8 @@ def train_on_texts(encoder: Encoder, spec: RunSpec, data: TaskData, store: Store
     if isinstance(result, DivergenceError):
         raise result
     assert isinstance(result, RunResult), "a run of its own is not stopped for others"
-    attached = tuned(encoder, spec).attached
+    with torch.random.fork_rng(devices=[]):
+        attached = tuned(encoder, spec).attached
     attached.load_delta(result.delta)
     attached.train(False)
     return result, dataclasses.replace(encoder, max_length=encoder.max_length - attached.positions_added)

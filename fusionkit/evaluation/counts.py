@@ -105,7 +105,7 @@ def _type_of(span: Span | None) -> str:
 
 def most_frequent(pairs: Counter[tuple[str, str]], most: int) -> tuple[list[str], Counter[tuple[str, str]]]:
     """The most frequent gold classes, at most ``most`` of them, and the counts between them. The other classes are
-    merged into :data:`REST`, which is the last.
+    merged into :data:`REST`, which is the last; :data:`NOTHING` is no class and stays.
     """
     frequency = Counter[str]({name: 0 for pair in pairs for name in pair})
     for (gold, _), count in pairs.items():
@@ -113,7 +113,7 @@ def most_frequent(pairs: Counter[tuple[str, str]], most: int) -> tuple[list[str]
     order = sorted(frequency, key=lambda name: (name == NOTHING, -frequency[name], name))
     if len(order) <= most:
         return order, pairs
-    kept = order[: most - 1]
+    kept = [*order[: most - 2], NOTHING] if NOTHING in frequency else order[: most - 1]
     counts = Counter[tuple[str, str]]()
     for (gold, said), count in pairs.items():
         counts[gold if gold in kept else REST, said if said in kept else REST] += count

@@ -155,14 +155,32 @@ def decides_by_softmax(name: str) -> bool:
     Raises:
         UsageError: an unknown name.
     """
-    import torch
+    from fusionkit.heads.softmax import Softmax
 
+    return name in LM_HEADS or type(_on_meta(name)) is Softmax  # a subclass may decide differently
+
+
+@cache
+def decides_rows_alone(name: str) -> bool:
+    """Whether a head decides each row by softmax from that row alone, so that other rows change nothing.
+
+    Raises:
+        UsageError: an unknown name.
+    """
     from fusionkit.heads.softmax import Softmax
 
     if name in LM_HEADS:
         return True
+    head = _on_meta(name)
+    return type(head) is Softmax and not getattr(head.score, "across_rows", False)
+
+
+def _on_meta(name: str) -> AnyHead:
+    """A head without numbers, to look at."""
+    import torch
+
     with torch.device("meta"):
-        return type(build_head(name, 1, 2, 0.0)) is Softmax  # a subclass may decide differently
+        return build_head(name, 1, 2, 0.0)
 
 
 def sequences_of(name: str) -> int | None:

@@ -1,9 +1,10 @@
-"""Devices: the device of a name, that of a module's weights, and concurrent work on a GPU."""
+"""Devices: the device of a name, that of a module's weights, and the precision and concurrency of a GPU's work."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import chain
 
 import torch
 from torch import nn
@@ -31,8 +32,25 @@ def device_of(asked: str) -> torch.device:
 
 
 def home_of(module: nn.Module) -> torch.device:
-    """The device of a module's weights; the CPU if it has none."""
-    return next((weights.device for weights in module.parameters()), CPU)
+    """The device of a module's weights, of its buffers if it has no weights; the CPU if it has neither."""
+    return next((tensor.device for tensor in chain(module.parameters(), module.buffers())), CPU)
+
+
+@contextmanager
+def tf32_products(rounds: bool, device: torch.device) -> Iterator[None]:
+    """Set whether a GPU rounds the factors of float32 products to 11 bits inside the block, whatever the program has
+    set. By default torch rounds those of convolutions and LSTMs.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = rounds
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 class Streams:

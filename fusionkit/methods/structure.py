@@ -102,7 +102,8 @@ class Structure:
         """The places of each layer.
 
         Raises:
-            UsageError: a layer has fewer than two linear maps to the hidden size.
+            UsageError: a layer has fewer than two linear maps to the hidden size, or its feed-forward network is not
+                wider than that.
         """
         return tuple(self._place(layer) for layer in range(1, len(self.layers) + 1))
 
@@ -110,15 +111,21 @@ class Structure:
         leaves = [leaf for leaf in self.order if self.layer_of(leaf) == layer]
         wide = [place for place, leaf in enumerate(leaves) if _width(leaf) == self.hidden]
         if len(wide) < 2:
-            raise UsageError(
-                f"the places for adapters in {type(self.model).__name__} cannot be told",
-                expected=f"two linear maps to {self.hidden} or more in each layer",
-                received=f"{len(wide)} in layer {layer}",
-                remedy="choose another method, for example full or bitfit",
-            )
+            raise self._no_places(f"two linear maps to {self.hidden} or more in each layer", len(wide), layer)
+        down: Any = leaves[wide[-1]]
+        if (inner := down.weight.numel() // self.hidden) <= self.hidden:  # then wide[-2] may lie inside that network
+            raise self._no_places(f"feed-forward networks wider than {self.hidden}", inner, layer)
         ends = [place + (place + 1 < len(leaves) and isinstance(leaves[place + 1], (nn.Dropout, nn.Identity)))
                 for place in wide[-2:]]  # fmt: skip
-        return Place(leaves[0], leaves[ends[0]], leaves[ends[1]], leaves[wide[-1]])
+        return Place(leaves[0], leaves[ends[0]], leaves[ends[1]], down)
+
+    def _no_places(self, expected: str, received: int, layer: int) -> UsageError:
+        return UsageError(
+            f"the places for adapters in {type(self.model).__name__} cannot be told",
+            expected=expected,
+            received=f"{received} in layer {layer}",
+            remedy="choose another method, for example full or bitfit",
+        )
 
     def refuse_one_layer(self, method: str) -> None:
         """Raise UsageError for a method that treats layers differently, where all layers are one module."""

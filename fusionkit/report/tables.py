@@ -57,7 +57,7 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
             f"Δ is the mean difference to {baseline or PLAIN} over pairs of runs with the same seeds; p is of "
             f"{TESTED[over]}, corrected by Holm for all comparisons of the table."
         )
-        least = table["smallest_p"].min()
+        least = table.loc[table["p"].notna(), "smallest_p"].min(skipna=False)  # NaN: a test is not over seeds alone
         if pd.notna(least) and least > 0.05:
             notes.append(
                 f"With so few seeds no p-value here can be below {least:.2g}: more seeds are needed for significance."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,9 +37,16 @@ class Ablation:
     spans: Sequence[tuple[int, int, Mapping[str, float]]]
 
     def falls(self, task: str) -> dict[tuple[int, int], float]:
-        """The share of a task's score that is lost, by first and last layer; 0 if the score with all parts is 0."""
+        """The share of a task's score that is lost, by first and last layer; NaN if the score with all parts is not
+        above 0, because a share of it means nothing.
+        """
         whole = self.whole[task]
-        return {(a, b): 1 - found[task] / whole if whole else 0.0 for a, b, found in self.spans}
+        return {(a, b): 1 - found[task] / whole if whole > 0 else math.nan for a, b, found in self.spans}
+
+
+def fall_text(fall: float, digits: int) -> str:
+    """A share that is lost, in percent; a dash for NaN."""
+    return "–" if math.isnan(fall) else f"{100 * fall:.{digits}f}"
 
 
 def write_ablation(folder: Path, made: Ablation) -> None:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better, is_clearly_better
-from fusionkit.runs.errors_of_means import are_means
 from fusionkit.runs.floors import are_floors
 from fusionkit.runs.note_texts import first_names, option_text
 from fusionkit.runs.probing import plain_runs
+from fusionkit.runs.record import MEAN
 from fusionkit.runs.summary import AXES, DIGESTS, OF_A_SEED, SEEDS, TUNED
 
 ORDERED = ("lr", "encoder_lr", "epochs")  # tuned numbers: a chosen one can be at the edge of its grid
@@ -175,7 +175,7 @@ def listed_runs(frame: pd.DataFrame) -> str:
 
 def _following(frame: pd.DataFrame) -> pd.Series[bool]:
     """Which rows are of single tasks whose run also has a row for their mean."""
-    means = are_means(frame)
+    means = frame["task_stores"].notna() & (frame["task"] == MEAN)
     return ~means & frame["digest"].isin(frame.loc[means, "digest"])
 
 

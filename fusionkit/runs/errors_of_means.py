@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,15 +11,16 @@ import pandas as pd
 from fusionkit.errors import UsageError
 from fusionkit.names import OVER
 from fusionkit.plural import counted
-from fusionkit.runs.example_scores import ExampleScores, ScoredRun
+from fusionkit.runs.example_scores import ExampleScores, OnTest, ScoredRun
 from fusionkit.runs.floors import are_floors
-from fusionkit.runs.record import MEAN
+from fusionkit.runs.note_texts import value_text
 from fusionkit.runs.shown_split import SCORED_ON, TEST
 from fusionkit.statistics.examples import Answered, TwoWay, two_way
 from fusionkit.statistics.intervals import Floats
 from fusionkit.statistics.seeds import SeedError, seed_error
 
 SEEDS, EXAMPLES, BOTH = OVER
+PLACES = ("store", "mix", "evaluate_on")  # digests; with the name of the data they identify a test split
 
 
 def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | None, most: int) -> tuple[str, str]:
@@ -27,16 +29,16 @@ def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | 
     Args:
         over: ``seeds``, ``examples`` or ``both``. None means ``both`` where all finished runs have answers on test
             (``examples`` if no group has two runs), else ``seeds``.
-        most: the most finished runs of heads that a group of ``frame`` has.
+        most: the most seeds with a finished run of a head that a group of ``frame`` has.
 
     Raises:
         UsageError: runs without answers, where examples are asked for.
     """
     if over == SEEDS:
         return SEEDS, ""
-    runs = frame[(frame["status"] == "finished") & ~are_floors(frame) & ~are_means(frame)]
+    runs = frame[(frame["status"] == "finished") & ~are_floors(frame)]
     on_test = runs[runs[SCORED_ON] == TEST]
-    lacking = [run for run in scored_runs(on_test) if answers is None or answers.of(run) is None]
+    lacking = {run.digest for run in scored_runs(on_test) if answers is None or not answers.of(run)}
     if over is None:
         if runs.empty or len(on_test) < len(runs) or answers is None:
             return SEEDS, ""
@@ -53,17 +55,19 @@ def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | 
     return over, ""
 
 
-def are_means(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Which rows are the mean of tasks over stores of their own, bool ``[rows]``: these tasks share no examples."""
-    if "task_stores" not in frame:
-        return pd.Series(data=False, index=frame.index)
-    return frame["task_stores"].notna() & (frame["task"] == MEAN)
-
-
 def scored_runs(runs: pd.DataFrame) -> list[ScoredRun]:
     """Finished runs, each with its test split and its score there."""
     columns = runs[["digest", "evaluated", "metric", "score"]].itertuples(index=False, name=None)
-    return [ScoredRun(*each) for each in columns]
+    return [ScoredRun._make((*each, stores)) for each, stores in zip(columns, stores_of(runs), strict=True)]
+
+
+def stores_of(runs: pd.DataFrame) -> list[tuple[str, ...]]:
+    """:attr:`ScoredRun.stores` of each run."""
+    places = runs[[*PLACES]].itertuples(index=False, name=None)
+    return [
+        (" ".join(map(value_text, place)),) if pd.isna(tasks) else tuple(tasks.split(","))
+        for tasks, place in zip(runs["task_stores"], places, strict=True)
+    ]
 
 
 def error_of_mean(seeds: SeedError, runs: pd.DataFrame, answers: ExampleScores | None) -> TwoWay:
@@ -73,20 +77,32 @@ def error_of_mean(seeds: SeedError, runs: pd.DataFrame, answers: ExampleScores |
         seeds: the error of the mean over seeds. runs: the finished runs of the group.
     """
     scored = scored_runs(runs[runs[SCORED_ON] == TEST])
-    found = [None if answers is None else answers.of(run) for run in scored]
-    known = [each for each in found if each is not None]
-    if not known or len(known) < len(runs):
+    found = [] if answers is None else [answers.of(run) for run in scored]
+    if not found or not all(found) or len(found) < len(runs):
         return without_examples(seeds)
     keys = runs[["data_seed", "init_seed"]].itertuples(index=False, name=None)
-    # Of each test set (the data and its examples) the values of runs by their seeds.
-    by_set: dict[tuple[str, str], dict[tuple[int, ...], list[Floats]]] = {}
-    for run, each, key in zip(scored, known, keys, strict=True):
-        by_set.setdefault((run.evaluated, each.examples), {}).setdefault(key, []).append(each.values)
-    tables = [
-        Answered(np.stack([np.mean(one, axis=0) for one in rows.values()]), sum(map(len, rows.values())) / len(known))
-        for rows in by_set.values()
-    ]
-    return two_way(tables, seeds)
+    rows = [(key, run.evaluated, each) for key, run, sets in zip(keys, scored, found, strict=True) for each in sets]
+    return two_way(tables_of(rows), seeds)
+
+
+def tables_of(found: Sequence[tuple[Hashable, str, OnTest]]) -> list[Answered]:
+    """A table for each test set.
+
+    Args:
+        found: of each run, or pair of runs, and test set: the row of its values, the name of the data, and the values.
+            Values in one row of a table are averaged.
+    """
+    by_set: dict[tuple[str, str], dict[Hashable, list[OnTest]]] = {}
+    for row, evaluated, each in found:
+        by_set.setdefault((evaluated, each.examples), {}).setdefault(row, []).append(each)
+    whole, tables = sum(each.share for _, _, each in found), list[Answered]()
+    for (evaluated, _), rows in by_set.items():
+        values = np.stack([np.mean([each.values for each in row], axis=0) for row in rows.values()])
+        every = list(itertools.chain.from_iterable(rows.values()))
+        # Columns of labels of one store have other gold answers, but the same examples.
+        examples = evaluated, min(each.store for each in every)
+        tables.append(Answered(values, sum(each.share for each in every) / whole, examples))
+    return tables
 
 
 def half_over_seeds(scores: Floats, draws: Sequence[int], inits: Sequence[int]) -> float:

@@ -18,19 +18,26 @@ HELD = 8192  # runs whose values are kept in memory: 28 KB each on CoNLL-2003
 
 
 class ScoredRun(NamedTuple):
-    """A run on one test split: its digest, the data's name, the metric that counts and its recorded score."""
+    """A run on one test split: its digest, the data's name, the metric that counts, its recorded score, and a text that
+    identifies its test store; one per task where these have stores of their own.
+    """
 
     digest: str
     evaluated: str
     metric: str
     score: float
+    stores: tuple[str, ...]
 
 
 class OnTest(NamedTuple):
-    """A run's test split and what each of its examples adds to the score."""
+    """A test set of a run and what each of its examples adds to the score. A run has one; the mean of tasks over stores
+    of their own has one per task.
+    """
 
     examples: str  # a digest: runs with the same one answered the same examples
     values: Floats  # [E], fusionkit.statistics.examples.pseudo_values
+    store: str  # test sets of one store have the same examples, even if their labels differ
+    share: float  # of the score
 
 
 class ExampleScores:
@@ -44,8 +51,8 @@ class ExampleScores:
         self._read = read
         self._on_test = lru_cache(HELD)(self._read_values)
 
-    def of(self, run: ScoredRun) -> OnTest | None:
-        """What each test example adds to a run's score; None where no answers are kept, or none for this score.
+    def of(self, run: ScoredRun) -> tuple[OnTest, ...]:
+        """The test sets of a run's score; empty where no answers are kept, or none for this score.
 
         Raises:
             StoreError: the answers give another score than the record has.
@@ -58,12 +65,20 @@ class ExampleScores:
         """
         return _counts([self._terms(run) for run in runs])
 
-    def _read_values(self, run: ScoredRun) -> OnTest | None:
-        terms = self._terms(run)
-        if (found := _counts([terms])) is None:
-            return None
-        score, counts = found
-        return OnTest("+".join(term.answers.examples for term in terms), pseudo_values(score, counts[0]))
+    def _read_values(self, run: ScoredRun) -> tuple[OnTest, ...]:
+        terms, apart = self._terms(run), len(run.stores) > 1
+        found = list[OnTest]()
+        for part in [[term] for term in terms] if apart else [terms]:
+            if (counted := _counts([part])) is None:
+                return ()
+            score, counts = counted
+            task = part[0].task if apart else 0
+            digest = "+".join(term.answers.examples for term in part)
+            # Equal gold answers of two tasks are of different examples.
+            name = f"{task} {digest}" if apart else digest
+            share = len(part) / len(terms)
+            found.append(OnTest(name, pseudo_values(score, counts[0]), run.stores[task], share))
+        return tuple(found)
 
     def _terms(self, run: ScoredRun) -> list[ScoreTerm]:
         answers = self._read(run.digest).get(run.evaluated)

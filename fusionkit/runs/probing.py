@@ -6,8 +6,8 @@
 
 A pair is a run and its control run, which agree in all options and both seeds. The difference and its interval are
 computed as for other pairs (:mod:`fusionkit.runs.comparison.pairing`). A code is the sum over blocks that agree with a
-run in the same way (symbols: :mod:`fusionkit.dataset.online_code`). There is one code per seed; the interval is that
-of their mean.
+run in the same way (symbols: :mod:`fusionkit.dataset.online_code`). There is one code per seed; where columns are
+averaged over, it is the mean over their values. The interval is that of the mean of the codes, as for scores.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import numpy as np
 import pandas as pd
 
 from fusionkit.runs.comparison.pairing import pair_runs, sides_of
+from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
+from fusionkit.runs.errors_of_means import half_over_seeds, without_examples
 from fusionkit.runs.record import CODE
-from fusionkit.runs.summary import AXES, SEEDS, RunGroups, without_stopped
+from fusionkit.runs.summary import AXES, SEEDS, RunGroups, scores_by_seed, without_stopped
 from fusionkit.specs import MDL_BLOCKS
 from fusionkit.statistics import INTERVALS
 
@@ -58,7 +60,7 @@ def with_probing(summary: pd.DataFrame, groups: RunGroups, every: pd.DataFrame, 
         rows = [_selectivity(group, _twins(group, control), interval, groups.chosen) for group in groups.runs]
         found.append(pd.DataFrame(rows, columns=list(SELECTIVITY)))
     if len(blocks):
-        rows = [_code(_twins(group, blocks), interval) for group in groups.runs]
+        rows = [_code(_twins(group, blocks), interval, groups.average) for group in groups.runs]
         found.append(pd.DataFrame(rows, columns=list(CODES)))
     whole = pd.concat(found, axis=1)
     whole.attrs |= summary.attrs
@@ -79,32 +81,37 @@ def _keys(frame: pd.DataFrame) -> list[tuple[str, ...]]:
 def _selectivity(group: pd.DataFrame, control: pd.DataFrame, interval: str, chosen: Sequence[str]) -> dict[str, float]:
     heads, controls = sides_of([group, control])
     pairs = pair_runs(heads, controls, [CONTROL], chosen)
-    low, high = INTERVALS[interval](pairs.differences)
     some = len(pairs.ours) > 0
+    mean = float(pairs.differences.mean()) if some else np.nan
+    half = without_examples(pairs.seeds).half(SEEDS_ALONE)
+    low, high = (mean - half, mean + half) if interval == "t" else INTERVALS[interval](pairs.differences)
     return {
         "control_score": float(pairs.theirs.mean()) if some else np.nan,
-        "selectivity": float(pairs.differences.mean()) if some else np.nan,
+        "selectivity": mean,
         "selectivity_low": low,
         "selectivity_high": high,
         "controls": len(pairs.ours),
     }
 
 
-def _code(blocks: pd.DataFrame, interval: str) -> dict[str, float]:
+def _code(blocks: pd.DataFrame, interval: str, average: Sequence[str]) -> dict[str, float]:
     good = blocks[blocks["status"] == "finished"]
-    sums = [
-        part[[*CODE]].astype(float).sum().to_numpy()
+    parts = [
+        part
         for _, part in good.groupby(pd.Series(_keys(good), index=good.index), sort=False)
         if part[MDL].nunique() == MDL_BLOCKS
     ]
-    codes = np.array(sums, dtype=np.float64).reshape(-1, 2)  # [seeds, online and uniform]
-    bits, n = codes[:, 0], len(codes)
-    low, high = INTERVALS[interval](bits)
+    firsts = pd.concat([part.head(1) for part in parts]) if parts else good.head(0)
+    sums = [part[[*CODE]].astype(float).sum().to_numpy() for part in parts]
+    bits, uniform = np.array(sums, dtype=np.float64).reshape(-1, 2).T  # [codes]
+    found = scores_by_seed(firsts, bits, average)
+    half = half_over_seeds(found.values, [draw for draw, _ in found.seeds], [init for _, init in found.seeds])
+    low, high = (found.mean - half, found.mean + half) if interval == "t" else INTERVALS[interval](found.values)
     return {
-        "code_bits": float(bits.mean()) if n else np.nan,
-        "code_std": float(bits.std(ddof=1)) if n > 1 else np.nan,
+        "code_bits": found.mean,
+        "code_std": found.std,
         "code_low": low,
         "code_high": high,
-        "compression": float((codes[:, 1] / bits).mean()) if n else np.nan,
-        "codes": n,
+        "compression": scores_by_seed(firsts, uniform / bits, average).mean,
+        "codes": len(parts),
     }

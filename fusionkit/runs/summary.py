@@ -43,6 +43,8 @@ OF_FLOORS = (
     "draw", "draw_ids",
 )  # fmt: skip
 FREE = tuple(name for name in AXES if name not in OF_FLOORS)
+# Columns that are empty in the row of a floor. Its runs keep an init seed, which pairs and averages read.
+EMPTY_OF_FLOORS = (*FREE, "init_seed")
 # Where a run's rows come from, as columns that a reader understands.
 ORIGIN = ("data", "evaluated", "init_data", "encoder", "rows", "sides")
 STORES, LEGIBLE = DIGESTS[:4], ("data", "evaluated", "encoder", "rows", "sides")
@@ -56,8 +58,8 @@ COLUMNS = (
 )  # fmt: skip
 OVER = "over"  # key of a summary's attrs: what its intervals are over
 READ = (  # columns that are read of each group
-    "digest", "evaluated", "status", "fusion", "metric", "score", "validation_score", SCORED_ON, "fusion_parameters",
-    "head_parameters", "trained_parameters", "seconds_alone",
+    "digest", "evaluated", *STORES, "status", "fusion", "metric", "score", "validation_score", SCORED_ON,
+    "fusion_parameters", "head_parameters", "trained_parameters", "seconds_alone",
 )  # fmt: skip
 
 
@@ -97,11 +99,12 @@ class RunGroups:
         self.frame = without_options(found, FREE)
         self.by, self.chosen, self.average, self.answers = by, chosen, average, answers
         self.keys = group_columns(self.frame, by, chosen, average)
-        groups = list(self.frame.groupby(self.keys, sort=False, dropna=False))
+        named = without_options(self.frame[list(dict.fromkeys([*self.keys, "fusion"]))], EMPTY_OF_FLOORS)
+        groups = list(self.frame.groupby([named[key] for key in self.keys], sort=False, dropna=False))
         self.values, self.runs = [values for values, _ in groups], [runs for _, runs in groups]
 
 
-def summarise(groups: RunGroups, interval: str = "t", over: str | None = None) -> pd.DataFrame:
+def summarise(groups: RunGroups, interval: str = "t", over: str | None = None, of_means: bool = False) -> pd.DataFrame:
     """One row per group.
 
     Args:
@@ -109,7 +112,8 @@ def summarise(groups: RunGroups, interval: str = "t", over: str | None = None) -
             mean score with each value. Its ``std`` is over seeds, after averaging each seed's scores over the values.
         interval: ``t`` or ``bootstrap``.
         over: what intervals account for: other ``seeds``, other test ``examples`` or ``both``. None means both where
-            all runs have answers (examples if no group has two runs), else seeds. A bootstrap is over seeds.
+            all runs have answers (examples if no group has two seeds), else seeds. A bootstrap is over seeds.
+        of_means: whether the notes are about intervals of means alone, and not about tests.
 
     Returns:
         the group's columns and the chosen ones, then ``metric`` and its ``unit``; ``scored_on``, the split of the
@@ -129,7 +133,7 @@ def summarise(groups: RunGroups, interval: str = "t", over: str | None = None) -
     read = [name for name in dict.fromkeys([*shown, *average, *SEEDS, *READ]) if name in frame]
     narrow = [runs[read] for runs in groups.runs]
     finished = (runs[(runs["status"] == "finished") & ~are_floors(runs)] for runs in narrow)
-    most = max(map(len, finished), default=0)
+    most = max((len(runs[[*SEEDS]].drop_duplicates()) for runs in finished), default=0)
     over, lacking = chosen_over(SEEDS_ALONE if interval != "t" else over, frame, groups.answers, most)
     rows = []
     for values, runs in zip(groups.values, narrow, strict=True):
@@ -141,8 +145,8 @@ def summarise(groups: RunGroups, interval: str = "t", over: str | None = None) -
     notes = _added_note([name for name in keys if name not in expected and _runs_differ(frame, by, name)] if by else [])
     notes += _average_notes(frame, keys, average) if average else []
     notes += split_notes(summary)
-    summary, told = with_majority(summary, [*keys, *shown], FREE)
-    notes += [*told, *error_notes(summary, over, average), *([lacking] if lacking else [])]
+    summary, told = with_majority(summary, [*keys, *shown], EMPTY_OF_FLOORS)
+    notes += [*told, *error_notes(summary, over, average, of_means), *([lacking] if lacking else [])]
     summary.attrs |= {CHOSEN: shown, NOTES: notes, OVER: over}
     return summary
 
@@ -305,35 +309,46 @@ def learned_parameters(runs: pd.DataFrame) -> pd.Series[float]:
     return runs["trained_parameters"].astype(float).fillna(every) if "trained_parameters" in runs else every
 
 
-class _GroupScores(NamedTuple):
-    """The scores of a group's finished runs.
+class SeedScores(NamedTuple):
+    """Scores of a group's finished runs, by seed.
 
     Attributes:
-        mean: NaN without a run. validation: mean validation score, NaN if none is known. values: the scores that vary
-            by seed, ``[n]``: one per run, or one per pair of seeds for an average. seeds: the data seed and init seed
-            of each. complete: False for an average over values that were not trained with the same seeds: means of
-            seeds would then also differ by the values that they are over, so there are no ``values``.
+        mean: NaN without a run. values: the scores that vary by seed, ``[n]``: one per run, or one per pair of seeds
+            for an average. seeds: the data seed and init seed of each. complete: False for an average over values that
+            were not trained with the same seeds: means of seeds would then also differ by the values that they are
+            over, so there are no ``values``.
     """
 
     mean: float
-    validation: float
     values: NDArray[np.float64]
     seeds: list[tuple[int, int]]
     complete: bool
 
+    @property
+    def std(self) -> float:
+        """The standard deviation (n - 1); NaN for fewer than two values."""
+        return float(np.std(np.sort(self.values), ddof=1)) if len(self.values) > 1 else np.nan
 
-def _group_scores(good: pd.DataFrame, average: Sequence[str]) -> _GroupScores:
-    values, validation = scores_of(good), good["validation_score"].to_numpy(dtype=np.float64)
-    # Sorted: rounding depends on the order, and the order in which runs ended must not show.
-    mean = float(np.mean(np.sort(values))) if len(values) else np.nan
-    seeds: list[tuple[int, int]] = list(good[[*SEEDS]].itertuples(index=False, name=None))
-    complete = True
+
+def scores_by_seed(good: pd.DataFrame, scores: NDArray[np.float64], average: Sequence[str]) -> SeedScores:
+    """The scores ``[runs]`` of finished runs by their seeds, averaged over the values of the columns ``average``."""
     if average and len(good):
-        table, validation = _by_seed(good, values, average), _by_seed(good, validation, average).mean().to_numpy()
-        mean, complete = float(table.mean().mean()), not table.isna().to_numpy().any()
-        values, seeds = (table.mean(axis=1).to_numpy(), list(table.index)) if complete else (np.empty(0), [])
-    known = not np.isnan(validation).all()
-    return _GroupScores(mean, float(np.nanmean(validation)) if known else np.nan, values, seeds, complete)
+        table = _by_seed(good, scores, average)
+        complete = not table.isna().to_numpy().any()
+        values, keys = (table.mean(axis=1).to_numpy(), list(table.index)) if complete else (np.empty(0), [])
+        return SeedScores(float(table.mean().mean()), values, keys, complete)
+    # Sorted: rounding depends on the order, and the order in which runs ended must not show.
+    mean = float(np.mean(np.sort(scores))) if len(scores) else np.nan
+    seeds: list[tuple[int, int]] = list(good[[*SEEDS]].itertuples(index=False, name=None))
+    return SeedScores(mean, scores, seeds, complete=True)
+
+
+def _mean_validation(good: pd.DataFrame, average: Sequence[str]) -> float:
+    """The mean validation score, averaged as the scores are; NaN if none is known."""
+    scores = good["validation_score"].to_numpy(dtype=np.float64)
+    if average and len(good):
+        scores = _by_seed(good, scores, average).mean().to_numpy()
+    return np.nan if np.isnan(scores).all() else float(np.nanmean(scores))
 
 
 def _group(
@@ -341,8 +356,7 @@ def _group(
 ) -> dict[str, object]:
     """The values of :data:`COLUMNS` for one group."""
     good = group[group["status"] == "finished"]
-    n, found = len(good), _group_scores(good, average)
-    std = float(np.std(np.sort(found.values), ddof=1)) if len(found.values) > 1 else np.nan
+    n, found = len(good), scores_by_seed(good, scores_of(good), average)
     of_floors = n > 0 and bool(are_floors(good).all())  # floors have no initial weights
     draws, inits = [draw for draw, _ in found.seeds], [0 if of_floors else init for _, init in found.seeds]
     of_seeds = seed_error(found.values, draws, inits)
@@ -358,7 +372,7 @@ def _group(
         "runs": n,
         "failed": len(group) - n,
         "mean": found.mean,
-        "std": std,
+        "std": found.std,
         "low": low,
         "high": high,
         "se_seeds": errors.of_seeds,
@@ -367,7 +381,7 @@ def _group(
         "std_inits": of_seeds.of_inits,
         "std_rest": of_seeds.of_rest,
         "test_examples": errors.test_examples or None,
-        "validation": found.validation,
+        "validation": _mean_validation(good, average),
         "parameters": float(learned_parameters(good).mean()) if n else np.nan,
         "seconds_alone": float(good["seconds_alone"].astype(float).mean()) if n else np.nan,
     }

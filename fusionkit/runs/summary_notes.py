@@ -29,14 +29,15 @@ def split_notes(summary: pd.DataFrame) -> list[str]:
     return [("" if flattered.all() else mixed) + FLATTERED]
 
 
-def error_notes(summary: pd.DataFrame, over: str, average: Sequence[str] = ()) -> list[str]:
+def error_notes(summary: pd.DataFrame, over: str, average: Sequence[str] = (), of_means: bool = False) -> list[str]:
     """A note on what the intervals account for, the number of test examples and both standard errors; for crossed draws
-    and init seeds also their standard deviations.
+    and init seeds also their standard deviations. ``of_means``: only the intervals of means are over ``over``.
     """
+    subject = "intervals of means" if of_means else "intervals and tests"
     heads = summary[~are_floors(summary)] if "fusion" in summary else summary
     shares = heads[heads["metric"].map(is_share).astype(bool)]  # without rows the mask would not be bool
     these = ", and of these data sets alone" if {"data", "evaluated"} & {*average} else ""
-    notes = [f"intervals and tests generalise to {GENERALISES_TO[over]}{these}"] if summary["low"].notna().any() else []
+    notes = [f"{subject} generalise to {GENERALISES_TO[over]}{these}"] if summary["low"].notna().any() else []
     if over == BOTH and (heads["se_seeds"].isna() & heads["se_examples"].notna()).any():
         notes.append("tests of a group with one seed generalise to other test examples only")
     if (sizes := heads["test_examples"].dropna()).size:

@@ -14,17 +14,18 @@ examples give the score: right answers and all answers; right, found and gold sp
 Symbols: ``Δ_s`` the difference of scores in seed s, ``Δ_s,−e`` without example e; ``V_s`` and ``ν_s`` the variance over
 seeds (:mod:`fusionkit.statistics.seeds`); ``V_e``, ``V_r`` the mean squares of examples and of the rest in the table x,
 each divided by S E (Searle, Casella and McCulloch 1992, 4.7). Of several test sets, ``V_e`` and ``V_r`` are the sums of
-w_g² times those of set g, where ``w_g`` is its share of the runs; ν has a term for each set. The mean score of one
-method has the same errors, with its score in the place of Δ. V is for new seeds **and** new examples; the first two
-tests are for new examples and these seeds. A few seeds, such as three, are often closer to each other by chance than
-other seeds would be. So the two-way interval is never narrower than Student's over the seeds, and its p-value never
-below that of Student's test.
+w_g² times those of set g, where ``w_g`` is its share of the runs; ν has a term for each set. Tables over the same
+examples, such as two columns of labels of one store, are one set in ``V_e``: x is first averaged over them example by
+example. The mean score of one method has the same errors, with its score in the place of Δ. V is for new seeds **and**
+new examples; the first two tests are for new examples and these seeds. A few seeds, such as three, are often closer to
+each other by chance than other seeds would be. So the two-way interval is never narrower than Student's over the seeds,
+and its p-value never below that of Student's test.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,11 +94,13 @@ class Answered:
 
     Attributes:
         values: :func:`pseudo_values` ``[S, E]`` of S runs; of S pairs, the differences of theirs. weight: the share of
-            all runs that are on this test set.
+            all runs that are on this test set. examples: equal for tables over the same examples; None where no other
+            table has these.
     """
 
     values: Floats
     weight: float = 1.0
+    examples: Hashable = None
 
 
 @dataclass(frozen=True)
@@ -137,17 +140,19 @@ class TwoWay:
 
 def two_way(tables: Sequence[Answered], seeds: SeedError) -> TwoWay:
     """The standard errors over seeds and examples. Several test sets are fixed: the errors hold for these test sets."""
-    v_seeds, v_examples, v_rest = seeds.variance, 0.0, 0.0
+    v_seeds, v_examples, v_rest, test_examples = seeds.variance, 0.0, 0.0, 0
     satterthwaite = v_seeds**2 / seeds.freedom if v_seeds else 0.0  # Σ V² / ν over these and all test sets
-    for table in tables:
-        x, share = table.values, table.weight**2
-        (runs, examples), by_example = x.shape, x.mean(0)
-        own = share * (float(by_example.var(ddof=1)) / examples if examples > 1 else np.nan)
+    sets: dict[Hashable, list[Answered]] = {}
+    for number, table in enumerate(tables):
+        sets.setdefault(number if table.examples is None else table.examples, []).append(table)
+    for alike in sets.values():
+        own, examples = _over_examples(alike), max(table.values.shape[1] for table in alike)
+        test_examples += examples
         v_examples += own
         satterthwaite += own**2 / max(examples - 1, 1)
-        if runs > 1 and examples > 1:
-            rest = x - x.mean(1, keepdims=True) - by_example + x.mean()
-            freedom = (runs - 1) * (examples - 1)
+        for x, share in ((table.values, table.weight**2) for table in alike if min(table.values.shape) > 1):
+            rest = x - x.mean(1, keepdims=True) - x.mean(0) + x.mean()
+            freedom = (x.shape[0] - 1) * (x.shape[1] - 1)
             own_rest = share * (float((rest**2).sum()) / freedom) / x.size
             v_rest += own_rest
             satterthwaite += own_rest**2 / freedom
@@ -158,8 +163,22 @@ def two_way(tables: Sequence[Answered], seeds: SeedError) -> TwoWay:
         of_both=float(np.sqrt(v_both)),
         freedom=v_both**2 / satterthwaite if satterthwaite else np.nan,
         seeds=seeds,
-        test_examples=sum(table.values.shape[1] for table in tables),
+        test_examples=test_examples,
     )
+
+
+def _over_examples(tables: Sequence[Answered]) -> float:
+    """The variance over new examples of what tables over the same examples add to a mean. If some examples lack a label
+    in one of them, so that their numbers differ, it is the largest that is possible.
+    """
+    weight, sizes = sum(table.weight for table in tables), {table.values.shape[1] for table in tables}
+    if min(sizes) < 2:
+        return np.nan
+    if len(sizes) > 1:
+        parts = [(table.weight, table.values.mean(0)) for table in tables]
+        return sum(share * float(np.sqrt(x.var(ddof=1) / len(x))) for share, x in parts) ** 2
+    by_example: Floats = np.sum([table.weight / weight * table.values.mean(0) for table in tables], axis=0)
+    return weight**2 * (float(by_example.var(ddof=1)) / len(by_example))
 
 
 def pseudo_values(score: Score, counts: Floats) -> Floats:

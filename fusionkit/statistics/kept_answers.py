@@ -193,10 +193,11 @@ class KeptAnswers:
 
 
 class ScoreTerm(NamedTuple):
-    """A term of a score: some answers, and the metric that is computed of them."""
+    """A term of a score: some answers, the metric that is computed of them, and the place of their task among all."""
 
     answers: KeptAnswers
     metric: str
+    task: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,13 +228,11 @@ class RunAnswers:
         if len(self.parts) == 1:
             return [ScoreTerm(next(iter(self.parts.values())), metric)]
         if metric == "mean":
-            if len({len(part) for part in self.parts.values()}) > 1:  # each task has examples of its own
-                return []
-            return [ScoreTerm(part, next(iter(part.scores()))) for part in self.parts.values()]
+            return [ScoreTerm(part, next(iter(part.scores())), at) for at, part in enumerate(self.parts.values())]
         if metric == FRAME:
             return [] if self.frame is None else [ScoreTerm(self.frame, FRAME)]
         task, own = split_score(metric, self.parts)
-        return [] if task is None else [ScoreTerm(self.parts[task], own)]
+        return [] if task is None else [ScoreTerm(self.parts[task], own, [*self.parts].index(task))]
 
 
 def _equal(one: float | None, other: float) -> bool:

@@ -92,14 +92,14 @@ def tuned(encoder: Encoder, spec: RunSpec) -> TunedEncoder:
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:
-    """Set every dropout rate of a model: those of its modules, and those that attention keeps as numbers."""
+    """Set every dropout rate of a model: those of its modules, and those that layers keep as numbers."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = rate
         for name in RATES:
-            if isinstance(getattr(module, name, None), float):
+            if type(getattr(module, name, None)) in (float, int):  # a bool is no rate
                 setattr(module, name, rate)
 
 
 # Names of the rates that transformers' layers pass to a function.
-RATES = ("attention_dropout", "dropout_prob", "attn_dropout", "dropout")
+RATES = ("attention_dropout", "activation_dropout", "hidden_dropout", "dropout_prob", "attn_dropout", "dropout")

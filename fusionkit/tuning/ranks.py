@@ -63,19 +63,24 @@ class Ranks:
         for each, part in zip(touched, torch.split(flat, [part.numel() for part in parts]), strict=True):
             each.grad = part.view_as(each)
 
+    def of_first(self, value: Any) -> Any:
+        """Rank 0's value on every rank; it must be one that can be pickled."""
+        box = [value]
+        if self.count > 1:
+            dist.broadcast_object_list(box)
+        return box[0]
+
     def announce(self, spec: RunSpec | None, keeping: StateFile | None = None) -> None:
         """Tell the other ranks, from rank 0, which run is trained next; None ends them."""
         if self.count > 1 and self.rank == 0:
             state = None if keeping is None else {**dataclasses.asdict(keeping), "path": str(keeping.path)}
-            dist.broadcast_object_list([None if spec is None else json.dumps([spec.to_dict(), state])])
+            self.of_first(None if spec is None else json.dumps([spec.to_dict(), state]))
 
     def told(self) -> tuple[RunSpec, StateFile | None] | None:
         """The run that rank 0 trains next, with the file of its state; None where rank 0 has ended."""
-        box: list[Any] = [None]
-        dist.broadcast_object_list(box)
-        if box[0] is None:
+        if (told := self.of_first(None)) is None:
             return None
-        spec, state = json.loads(box[0])
+        spec, state = json.loads(told)
         return RunSpec.from_dict(spec), None if state is None else StateFile(**{**state, "path": Path(state["path"])})
 
 
@@ -90,7 +95,5 @@ def joined(device: str) -> Iterator[tuple[Ranks, str]]:
     if on_gpu:
         torch.cuda.set_device(local)
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=WAITING)
-    try:
-        yield Ranks.of_process(), f"cuda:{local}" if on_gpu else "cpu"
-    finally:
-        dist.destroy_process_group()
+    yield Ranks.of_process(), f"cuda:{local}" if on_gpu else "cpu"
+    dist.destroy_process_group()  # not after an error: NCCL would wait for the other ranks

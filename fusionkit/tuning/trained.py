@@ -72,9 +72,10 @@ def trained_encoder(
         EncoderError: it cannot be loaded, or is not the run's. StoreError: the delta is missing or damaged.
     """
     delta = of_task(delta_of(run) if delta is None else delta, run.name)
-    loaded = encoder_of_run(run, place, device, trust_remote_code, "float32")
-    _refuse_larger(run, loaded, delta)
-    method = tuned(loaded, dataclasses.replace(run.spec, checkpointing=False))
+    with torch.random.fork_rng(devices=[]):
+        loaded = encoder_of_run(run, place, device, trust_remote_code, "float32")
+        _refuse_larger(run, loaded, delta)
+        method = tuned(loaded, dataclasses.replace(run.spec, checkpointing=False))
     method.attached.load_delta(delta)
     if parse_method(run.spec.method).entry.merges:
         method.attached.merge()

@@ -7,7 +7,7 @@ states; all others compute them.
 
 No random number depends on those drawn before: an epoch's order depends on ``data_seed`` and the epoch, and each step
 seeds the generator with ``init_seed`` and its number. So a killed process need only leave the weights, the optimizer's
-moments and its progress (:mod:`fusionkit.tuning.state`), and the run still ends with the same bytes.
+moments and its progress (:mod:`fusionkit.tuning.state`), and on a CPU the run still ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 
 from fusionkit.dataset.draws import watched_split
 from fusionkit.dataset.task_data import TaskData
+from fusionkit.errors import FusionkitError
 from fusionkit.fit.executor.alone import clock_of
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.through_encoder import OnStep, StateFile, TunedStep, no_report
@@ -36,6 +37,7 @@ from fusionkit.fit.train.loop import Ended, OnEpoch, denormals_as_zero, diverged
 from fusionkit.fit.train.result import BestEpoch, DivergenceError, RunResult, RunState, results_of
 from fusionkit.fit.train.stopwatch import Stopwatch
 from fusionkit.heads import gives_numbers
+from fusionkit.machine.memory import out_of_memory
 from fusionkit.methods.attached import Attached
 from fusionkit.methods.per_task import all_own
 from fusionkit.specs import FLOAT32, WINDOW, RunSpec
@@ -72,12 +74,22 @@ def train(
 
     Raises:
         EncoderError: the encoder cannot be loaded, or is not the store's. UsageError: it cannot take the method.
-        StoreError: the state that was left is damaged.
+        StoreError: the state that was left is damaged. FusionkitError: one of several ranks ran out of memory.
     """
-    Ranks.of_process().announce(spec, keeping)
+    ranks = Ranks.of_process()
+    ranks.announce(spec, keeping)
     random = [context.device] if context.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=random), denormals_as_zero(), full_float32(context.device):
-        return spec, TunedRun(spec, context, data or context.data(spec)).train(on_epoch, on_step, keeping)
+    try:
+        with torch.random.fork_rng(devices=random), denormals_as_zero(), full_float32(context.device):
+            return spec, TunedRun(spec, context, data or context.data(spec)).train(on_epoch, on_step, keeping)
+    except Exception as error:
+        if ranks.count == 1 or (lost := out_of_memory(error)) is None:
+            raise
+        # A sweep would go on after the error itself, while the other ranks wait for this one's part of the run.
+        raise FusionkitError(
+            f"process {ranks.rank + 1} of {ranks.count} cannot train {spec.method}: {lost}",
+            remedy="choose --checkpointing, a higher --accumulate or a smaller --batch-size",
+        ) from error
 
 
 def follow(context: SweepContext) -> None:
@@ -233,14 +245,18 @@ class TunedRun:
             run.epoch_seconds.append(run.seconds)
 
     def scored(self, epoch: int) -> tuple[str, float, dict[str, Any]]:
-        """The metric that chooses the epoch and its value on validation, and what the best epoch keeps of it."""
+        """The metric that chooses the epoch, its value on validation, and what the best epoch keeps of it. Scores are
+        rank 0's: those of ranks may differ by rounding, and all must choose the same epoch.
+        """
         model, data, watched, layers = self._model, self._data, self._watched, self._run.layers
         self._attached.train(False)
         if self._evaluator is not None:
             decided = decide(model, data, watched, layers)[data.name]
-            return self._evaluator.metric, self._evaluator.own(decided.unsqueeze(0))[0], {"decided": decided}
+            value: float = self._ranks.of_first(self._evaluator.own(decided.unsqueeze(0))[0])
+            return self._evaluator.metric, value, {"decided": decided}
         # Without validation examples the last epoch is the best.
-        scores = score(model, data, watched, layers, choose=True) if len(watched) else {"epoch": float(epoch)}
+        found = score(model, data, watched, layers, choose=True) if len(watched) else {"epoch": float(epoch)}
+        scores: dict[str, float] = self._ranks.of_first(found)
         return *next(iter(scores.items())), {"scores": scores}
 
     def _charge(self) -> None:

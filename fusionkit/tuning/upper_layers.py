@@ -4,7 +4,7 @@
 
 The model runs as usual over the sequences' sub-tokens and their mask, so that it makes its own masks, positions,
 rotary angles and relative biases, whatever its architecture. Layers 1 … k do nothing: each passes its input on, in the
-form that its output had in a trial pass. Layer k + 1 gets ``z_k`` instead of the output of the layer below.
+form that its output had in a trial pass. Layer k returns ``z_k`` instead.
 
 A lower layer may output more than its states. What is one of its inputs is passed on too. Where it computes an output
 that a layer above needs (T5's first layer computes the position biases of all layers), the layer runs as usual, without
@@ -59,7 +59,7 @@ class UpperLayers:
                 error.what, expected=error.expected, received=error.received, remedy=error.remedy
             ) from None
         self.start, self._encoder = start, encoder
-        self._lower, self._first = structure.layers[:start], structure.layers[start]
+        self._lower = structure.layers[:start]
         tried = _tried(encoder)
         with torch.no_grad(), evaluating(encoder.model):
             whole = self._whole(tried)
@@ -83,17 +83,12 @@ class UpperLayers:
         Returns:
             L + 1 tensors ``[batch, length, hidden]``. Those of layers below k are not the encoder's states.
         """
-
-        def put_in(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-            return ((known, *given[1:]), named) if given else (given, {**named, STATES: known})
-
-        hook = self._first.register_forward_pre_hook(put_in, with_kwargs=True)
+        # A hook on layer k + 1 would be gone when checkpointing computes that layer again.
         for layer, form in zip(self._lower, self._forms, strict=True):
-            layer.forward = _passing(layer.forward, form, self._runs)
+            layer.forward = _passing(layer.forward, form, self._runs, known if layer is self._lower[-1] else None)
         try:
             found = self._encoder.states(token_ids, attention_mask, segments)
         finally:
-            hook.remove()
             for layer in self._lower:
                 del layer.forward
         return (*found[: self.start], known, *found[self.start + 1 :])
@@ -149,11 +144,11 @@ class _Form:
         return cls(keys, any(key is None and part is not None for key, part in zip(keys, parts, strict=True)))
 
 
-def _passing(forward: Callable[..., Any], form: _Form, runs: bool) -> Callable[..., Any]:
-    """The replacement for a lower layer's ``forward``."""
+def _passing(forward: Callable[..., Any], form: _Form, runs: bool, known: Tensor | None) -> Callable[..., Any]:
+    """The replacement for a lower layer's ``forward``; it returns ``known`` as the states, or else its input."""
 
     def hand_on(*given: Any, **named: Any) -> Any:
-        states = given[0] if given else named[STATES]
+        states = known if known is not None else given[0] if given else named[STATES]
         if form.keys is None:
             return states
         if runs and form.makes:

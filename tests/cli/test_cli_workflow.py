@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from fusionkit.encode.batching import TOKENS
 from fusionkit.runs.record import COSTS
+from fusionkit.store.manifest import read_plan
 
 Command = Callable[..., Any]
 FIT_KEYS = {
@@ -71,6 +73,14 @@ def test_encoding_again_finds_nothing_to_do(fusionkit: Command, store: Path, cor
     assert (elsewhere.code, elsewhere.out) == (done.code, done.out)
     assert (done.code, done.out) == (0, f"{store} is complete already: nothing to do\n")
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
+
+
+def test_a_plan_for_gpus_is_made_without_one(fusionkit: Command, corpus: Path, tmp_path: Path) -> None:
+    """Also for a precision that only a GPU has."""
+    words = ("encode", corpus, "--out", tmp_path / "s", "--device", "cuda", "--compute-dtype", "tf32")
+    done = fusionkit(*words, "--parts", "0/2", "--json")
+    assert (done.code, done.json["outcome"]) == (0, "share")
+    assert read_plan(tmp_path / "s")["batch_tokens"] == TOKENS["cuda"]
 
 
 def test_info_shows_what_encode_reported(fusionkit: Command, encoded: tuple[Path, Any]) -> None:

@@ -223,6 +223,7 @@ def test_new_processes_of_a_cluster_do_not_look_into_the_working_folder_first_an
     if before is None:
         monkeypatch.delenv("PYTHONSAFEPATH")
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.35"))
     found = list[str | None]()
 
     def refused(*_: object) -> None:

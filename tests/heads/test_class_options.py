@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fusionkit.heads import HEADS, build_head, decides_by_softmax
+from fusionkit.heads import HEADS, build_head, decides_by_softmax, decides_rows_alone
 
 BY_SOFTMAX = ["bcn", "classifier", "esim", "linear-tagger", "tagger"]
 CLASSES, ROWS = 4, 9
@@ -59,3 +59,5 @@ def test_heads_that_do_not_decide_rows_by_softmax_are_told_apart() -> None:
         "regressor": False, "linear-regressor": False, "bcn": True, "esim": True, "esim-regressor": False,
         "sigmoid-classifier": False,
     }  # fmt: skip
+    rows = [name for name in HEADS if decides_rows_alone(name)]
+    assert rows == ["classifier", "linear-classifier", "tagger", "linear-tagger"]

@@ -17,10 +17,11 @@ ASKED = """
 held = bytearray(64 << 20)
 print(any("hg" in line.split() for line in open("/proc/self/smaps") if line.startswith("VmFlags")))
 """
-GLIBC = tuple(int(part) for part in platform.libc_ver()[1].split(".") if part.isdigit())
+NEW = ("glibc", "2.35")
 
 
-def test_tunables_of_the_user_stay() -> None:
+def test_tunables_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "libc_ver", lambda: NEW)
     assert with_huge_pages({}) == {TUNABLES: "glibc.malloc.hugetlb=1"}
     assert with_huge_pages({TUNABLES: "glibc.malloc.check=1"}) == {
         TUNABLES: "glibc.malloc.check=1:glibc.malloc.hugetlb=1"
@@ -28,7 +29,15 @@ def test_tunables_of_the_user_stay() -> None:
     assert with_huge_pages({TUNABLES: "glibc.malloc.hugetlb=0"}) == {}
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc" or GLIBC < (2, 35), reason="the C library has no such tunable")
+@pytest.mark.parametrize("library", [("glibc", "2.34"), ("musl", "1.2.5"), ("", "")])
+def test_a_c_library_without_the_tunable_is_asked_for_nothing(
+    library: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "libc_ver", lambda: library)
+    assert with_huge_pages({}) == {}
+
+
+@pytest.mark.skipif(not with_huge_pages({}), reason="the C library has no such tunable")
 def test_a_process_asks_for_huge_pages() -> None:
     setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if not setting.exists() or "[madvise]" not in setting.read_text():
@@ -42,6 +51,7 @@ def test_a_process_asks_for_huge_pages() -> None:
 
 
 def test_workers_that_train_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "libc_ver", lambda: NEW)
     monkeypatch.delenv(TUNABLES, raising=False)
     pool = WorkerPool(1, {}, RunsFolder(tmp_path), lambda _: None)
     assert pool._environment[TUNABLES] == "glibc.malloc.hugetlb=1"

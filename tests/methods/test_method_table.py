@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from fusionkit.errors import UsageError
 from fusionkit.fit.sweep.method_choices import usual_run
@@ -112,6 +113,20 @@ def test_layers_that_an_encoder_does_not_have_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=what):
         apply(encoder("bert"), parse_method(method))
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"), [("Bert", {}), ("MobileBert", {"embedding_size": 8, "intra_bottleneck_size": 8})]
+)
+def test_places_are_not_guessed_where_feed_forward_networks_are_no_wider_than_states(
+    kind: str, own: dict[str, int]
+) -> None:
+    hf: Any = transformers
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    model = getattr(hf, f"{kind}Model")(getattr(hf, f"{kind}Config")(**sizes, **own, vocab_size=30))
+    with pytest.raises(UsageError, match=f"the places for adapters in {kind}Model cannot be told") as caught:
+        apply(model, parse_method("houlsby:4"))
+    assert caught.value.expected == "feed-forward networks wider than 16"
 
 
 def test_a_text_that_leaves_no_room_for_the_prompt_is_refused(encoder: Callable[[str], Any]) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils import checkpoint
 
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
@@ -114,6 +116,28 @@ def test_from_a_layer_is_from_the_text_for_every_layer(
                     )
                 torch.testing.assert_close(found, wanted, rtol=0, atol=0)
                 assert wanted.keys() == attached.trainable.keys()
+
+
+def test_a_layer_that_is_called_again_in_the_backward_pass_gets_the_same_states(
+    made: Callable[[str, str], tuple[Encoder, Attached]], batch: Batch
+) -> None:
+    """Older versions of transformers checkpoint a layer's call, not its forward: hooks run again too."""
+    encoder, attached = made("bert", "top:1")
+    upper = UpperLayers(encoder, attached, 2)
+    computed_twice: Any = checkpoint.checkpoint
+
+    def call(module: Any, *given: Any, **named: Any) -> Any:
+        return computed_twice(partial(nn.Module.__call__, module, **named), *given, use_reentrant=False)
+
+    layer: Any = attached.structure.layers[2]
+    layer.__class__ = type("Older", (type(layer),), {"__call__": call})
+    inputs = batch("bert")
+    given = inputs["input_ids"], inputs["attention_mask"], inputs["token_type_ids"]
+    whole = encoder.states(*given)
+    short = upper.states(whole[2].detach(), *given)
+    wanted, found = (gradients(attached, states, 2, inputs["attention_mask"].bool()) for states in (whole, short))
+    assert wanted.keys() == attached.trainable.keys()
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
 
 def test_an_encoder_that_cannot_is_refused_and_stays_as_it_was(

@@ -26,6 +26,7 @@ from fusionkit.fit.train import decisions
 from fusionkit.fit.train import loop as training
 from fusionkit.fit.train.decisions import predict
 from fusionkit.fit.train.loop import train_run
+from fusionkit.machine.devices import home_of
 from fusionkit.metrics import is_better
 from fusionkit.sources import Source
 from fusionkit.specs import RunSpec
@@ -92,6 +93,13 @@ def test_what_has_nothing_to_learn_is_scored_and_kept_without_weights(
     assert (record["best_epoch"], record["curve"]) == (0, [])
     folder = tmp_path / "runs" / expand(made, fusions=["last"], epochs=(7,))[0].digest
     assert sorted(file.name for file in folder.iterdir()) == ["answers.safetensors", "run.json"]
+
+
+def test_a_model_without_weights_is_found_where_its_buffers_are(store: GetStore) -> None:
+    """On a GPU it cannot score states that are on the CPU."""
+    model = build_model(spec_of(), 1, D, 0, 1, data_of(store("bert")).lm_head).to("meta")
+    assert [*model.parameters()] == []
+    assert home_of(model) == torch.device("meta")
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,12 @@ def test_the_classes_that_do_not_fit_a_table_are_one() -> None:
     assert sum(counts.values()) == 7
     assert counts[REST, REST] == 1
     assert most_frequent(pairs, 4) == (["a", "b", "c", "d"], pairs)
+    # What has no partner is no class: it keeps a row and a column.
+    pairs["a", NOTHING], pairs[NOTHING, "d"] = 3, 2
+    order, counts = most_frequent(pairs, 3)
+    assert order == ["a", NOTHING, REST]
+    assert (counts["a", NOTHING], counts[NOTHING, REST], counts["a", "a"], counts["a", REST]) == (3, 2, 2, 1)
+    assert sum(counts.values()) == 12
 
 
 def test_the_best_head_of_each_task_is_exported_with_its_spread_over_seeds(runs: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.train.decisions import score
 from fusionkit.report import FIGURES
 from fusionkit.report.report_data import read_report_data
-from fusionkit.runs.ablations import read_ablation
+from fusionkit.runs.ablations import Ablation, fall_text, read_ablation
 from fusionkit.store import Store
 from fusionkit.tuning.ablation import ablate
 from fusionkit.tuning.encoder import load_tuned
@@ -85,6 +85,12 @@ def test_parts_that_are_taken_away_everywhere_leave_the_encoder(store: Store, me
     if plain is not None:  # it began as the encoder
         torch.testing.assert_close(without, plain, rtol=0, atol=0)
     assert not torch.allclose(without, one[-1])
+
+
+def test_a_score_that_is_not_above_zero_has_no_share_to_lose() -> None:
+    metrics, whole = {"a": "matthews", "b": "accuracy"}, {"a": -0.2, "b": 0.8}
+    made = Ablation("d", "pals:4", "validation", 9, [1], metrics, whole, [(1, 1, {"a": 0.1, "b": 0.6})])
+    assert [fall_text(made.falls(task)[1, 1], 1) for task in whole] == ["–", "25.0"]
 
 
 def test_the_command_prints_a_table_and_the_report_draws_it(

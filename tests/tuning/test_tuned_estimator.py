@@ -35,7 +35,9 @@ def test_it_learns_what_fit_learns(
     )  # fmt: skip
     labels = np.array(store["train"].examples["label"])
     clone(found).fit(np.array(texts), labels)  # an array of texts, too
+    before = torch.get_rng_state()
     found.fit(texts, labels)
+    assert torch.equal(torch.get_rng_state(), before)
     assert found.spec_.warmup == record["spec"]["warmup"] == 0.1  # the method's own
     for name, tensor in load_file(record["folder"] / "weights.safetensors").items():
         torch.testing.assert_close(found.model_.state_dict()[name], tensor, rtol=0, atol=0, msg=name)

@@ -144,6 +144,12 @@ def test_the_command_predicts_and_evaluates_by_layers_of_peft(
     assert found["scores"] == pytest.approx(told, abs=1e-6)
 
 
+def test_loading_a_run_leaves_the_global_generator_as_it_was(trained: Callable[[str], Path]) -> None:
+    folder, before = trained(STAYS), torch.get_rng_state()
+    fusionkit.load(folder, device="cpu")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_method_that_does_not_merge_has_no_whole_encoder(trained: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be merged into the encoder's weights"):
         export_run(trained(STAYS), tmp_path / "whole", with_encoder=True)

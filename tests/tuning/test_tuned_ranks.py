@@ -18,11 +18,13 @@ from safetensors.torch import load_file
 
 from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.dataset.task_stores import TaskStores
-from fusionkit.fit import expand
+from fusionkit.errors import FusionkitError
+from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.ragged import IntArray
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tuning.pieces import pieces_of
+from fusionkit.tuning.ranks import Ranks
 
 ROOT = Path(__file__).parents[2]
 STILL: dict[str, Any] = {"dropout": 0.0, "encoder_dropout": 0.0, "lrs": (1e-3,)}
@@ -90,6 +92,44 @@ def test_ranks_have_as_much_to_do_and_every_example_once(store: Store, specs: Ca
         sizes = [sum(map(len, share)) for share in shares]
         assert max(sizes) - min(sizes) <= 1
         assert sorted(one for share in shares for piece in share for one in piece) == list(range(13))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_every_rank_chooses_its_epoch_by_the_scores_of_the_first(
+    store: Store, stores: TaskStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    scores = iter([0.9, 0.1])
+
+    def of_first(ranks: Ranks, value: Any) -> Any:
+        told = next(scores)
+        return dict.fromkeys(value, told) if several else told
+
+    monkeypatch.setattr(Ranks, "of_first", of_first)
+    usual: dict[str, Any] = {"methods": ["bitfit"], "fusions": ["last"], "epochs": (2,), "batch_sizes": (8,)}
+    if several:
+        (record,) = fit(stores, expand(stores, pool="cls", choose_epoch="each", **usual), RunsFolder(tmp_path))
+        assert record["best_epochs"] == {"tags": 1, "kind": 1}
+    else:
+        (record,) = fit(store, expand(store, task="tagging", head="linear-tagger", **usual), RunsFolder(tmp_path))
+    assert [epoch["validation_score"] for epoch in record["curve"]] == [0.9, 0.1]
+    assert record["best_epoch"] == 1
+
+
+def test_a_rank_without_memory_ends_the_sweep(
+    store: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others would wait for it: only torchrun ends them, once this process has ended."""
+
+    def no_memory(*given: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    (spec,) = specs(store, methods=["bitfit"])
+    monkeypatch.setattr(Ranks, "of_process", lambda: Ranks(0, 2))
+    monkeypatch.setattr(Ranks, "announce", lambda *given: None)
+    monkeypatch.setattr("fusionkit.tuning.trainer.TunedRun", no_memory)
+    with pytest.raises(FusionkitError, match="process 1 of 2 cannot train bitfit: out of memory") as caught:
+        fit(store, [spec], RunsFolder(tmp_path))
+    assert "--accumulate" in (caught.value.remedy or "")
 
 
 @pytest.mark.soak("products")

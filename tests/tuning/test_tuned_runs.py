@@ -30,7 +30,7 @@ from fusionkit.methods import METHODS
 from fusionkit.predict import Tags, load
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
-from fusionkit.tuning.encoder import load_tuned
+from fusionkit.tuning.encoder import load_tuned, set_dropout
 from fusionkit.tuning.live import BATCHING, LiveStates
 from fusionkit.tuning.passes import FromText
 from fusionkit.tuning.tokens import Tokens, tokens_of
@@ -316,6 +316,15 @@ def test_a_method_keeps_its_own_dropout_beside_that_of_the_encoder(
     rates = {m.p for name, m in model.named_modules() if isinstance(m, nn.Dropout) and "lora" in name}
     assert rates == {0.3}
     assert {m.p for name, m in model.named_modules() if isinstance(m, nn.Dropout) and "lora" not in name} == {0.0}
+
+
+def test_dropout_is_set_wherever_a_layer_keeps_its_rate() -> None:
+    """BART's and Bloom's layers keep rates as numbers, some of them whole."""
+    layer: Any = nn.Dropout(0.1)
+    layer.activation_dropout, layer.hidden_dropout, layer.attention_dropout, layer.dropout = 0.1, 0.1, 0, True
+    set_dropout(layer, 0.3)
+    assert [layer.p, layer.activation_dropout, layer.hidden_dropout, layer.attention_dropout] == [0.3] * 4
+    assert layer.dropout is True
 
 
 def test_decay_is_of_methods_that_train_the_encoder() -> None:

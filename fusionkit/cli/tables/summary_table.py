@@ -8,6 +8,8 @@ import pandas as pd
 from rich.table import Table
 
 from fusionkit.cli.console import out, table
+from fusionkit.runs.comparison.compare import HOW
+from fusionkit.runs.comparison.pairing import DATA
 from fusionkit.runs.comparison.pareto import COST, PARETO
 from fusionkit.runs.comparison.ranks import BEST_RANK
 from fusionkit.runs.shown_split import SCORED_ON
@@ -55,7 +57,11 @@ def summary_table(summary: pd.DataFrame) -> Table:
             header += [(name, "right") for name in numbers]
     told = [f"{head_of(name, summary)} {_cell(name, summary[name].iloc[0])}" for name in shared]
     if summary["low"].notna().any() and OVER in summary.attrs:
-        told.append(f"intervals{', p' if 'p' in summary else ''} over {OVER_WORDS[summary.attrs[OVER]]}")
+        words = OVER_WORDS[summary.attrs[OVER]]
+        if summary.attrs.get(HOW, {}).get("block") == DATA:
+            told.append(f"intervals over {words}, Δ and p over data sets")
+        else:
+            told.append(f"intervals{', p' if 'p' in summary else ''} over {words}")
     title = " · ".join(told)
     return _fitting(title or None, header, rows, len(shown))
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import torch
 
+from fusionkit.errors import UsageError
 from fusionkit.fit.executor.context import Opening, opening_of
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.prepare import Prepared
 from fusionkit.fit.executor.units import GPU_WIDEST, WIDEST, Unit, plan_units
+from fusionkit.fit.model.own_code import script_names
 from fusionkit.fit.vectorized.width import room
 from fusionkit.machine.huge_pages import with_huge_pages
 from fusionkit.machine.resources import cores, spare_memory
@@ -47,6 +49,9 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
     Args:
         asked: the number of workers; None lets cores, memory and the counted work decide.
         elsewhere: the workers run on other machines. Each is assumed to have as much memory as this one.
+
+    Raises:
+        UsageError: workers are asked for, and cannot import what the script itself defines.
     """
     context, missing = prepared.context, prepared.missing
     cost = CostModel(context)
@@ -55,6 +60,15 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
     spare = spare_memory() if on_cpu else room(context.device, 1)
     units, widest, notes = _fitting(missing, most_runs, 1, cost, spare)
     alone = Plan(units, widest, 1, None, notes)
+    if names := script_names(missing):
+        if not elsewhere and (asked or 1) == 1:
+            return alone
+        raise UsageError(
+            f"workers cannot import {names[0]}: it is defined in the script or notebook that runs",
+            expected="a class in a module that Python can import, like mylab.mix:Gated",
+            received="a cluster" if elsewhere else f"workers={asked}",
+            remedy="move the class to such a module, or train in this process, with workers=1 and no cluster",
+        )
     # A GPU gets one process: its runs are stacked, and a second process would wait for the first.
     most = min(asked or (max(cores() // torch.get_num_threads(), 1) if on_cpu else 1), len(missing))
     # One unit per worker if there are enough runs. Halving does not spread a fusion over units, so that their costs

@@ -70,7 +70,8 @@ def fit(
 
     Returns:
         the records of all the specs, in their order. UsageError if ``runs`` holds other files, a draw is larger than
-        train, or there is no such device; FusionkitError for a full disk.
+        train, there is no such device, or several workers are to import a class of the script itself; FusionkitError
+        for a full disk.
     """
     heads, floors = [spec for spec in specs if not spec.is_floor], [spec for spec in specs if spec.is_floor]
     progress = progress or FitProgress()

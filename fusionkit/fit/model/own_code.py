@@ -21,6 +21,7 @@ from fusionkit.registry import Registry, changed
 from fusionkit.specs import FROZEN, RunSpec
 
 Sources = list[dict[str, str | None]]
+SCRIPT = "__main__"  # the module of the script: in another process it is another module
 
 
 def own_parts(fusion: str, head: str, method: str = FROZEN) -> list[tuple[Registry, str]]:
@@ -28,6 +29,12 @@ def own_parts(fusion: str, head: str, method: str = FROZEN) -> list[tuple[Regist
     heads = [(HEADS, part) for part in head.split("+") if part not in (*OUR_HEADS, *LM_HEADS)]
     classes = ((FUSIONS, FUSIONS.split(fusion)[0]), (METHODS, METHODS.split(method)[0]))
     return [*((registry, name) for registry, name in classes if registry.is_own(name)), *heads]
+
+
+def script_names(specs: Iterable[RunSpec]) -> list[str]:
+    """The names in these runs whose code is in the script or notebook that runs, ``__main__:Mine``."""
+    named = (name for spec in specs for _, name in own_parts(spec.fusion, spec.head, spec.method))
+    return [*dict.fromkeys(name for name in named if name.partition(":")[0] == SCRIPT)]
 
 
 def sources_of(spec: RunSpec) -> Sources | None:

@@ -8,13 +8,13 @@ float32 (:mod:`fusionkit.fit.vectorized.bfloat16_decisions` may make most of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import torch
 from torch import Tensor
 
+from fusionkit.machine.devices import tf32_products
 from fusionkit.specs import FLOAT32
 
 
@@ -46,20 +46,9 @@ def exactly(device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
-@contextmanager
-def full_float32(device: torch.device) -> Iterator[None]:
-    """A context in which products keep float32's 24 bits. By default the LSTM of a GPU rounds its factors to 11
-    bits.
-    """
-    if device.type != "cuda":
-        yield
-        return
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
+def full_float32(device: torch.device) -> AbstractContextManager[None]:
+    """A context in which products keep float32's 24 bits."""
+    return tf32_products(False, device)
 
 
 def widened(scores: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ from fusionkit.fit.train.decisions import ScoreBlock, blocks, score_blocks
 from fusionkit.fit.train.schedule import length_of
 from fusionkit.fit.vectorized.width import room
 from fusionkit.fusions import sees_examples, takes_longest
-from fusionkit.heads import decides_by_softmax, reads_sequences
+from fusionkit.heads import decides_rows_alone
 from fusionkit.ragged import IntArray
 from fusionkit.specs import ONE_TOKEN, WINDOW, RunSpec
 from fusionkit.tasks import parts_of
@@ -114,7 +114,7 @@ class UnitInputs:
         dense = all(draw.is_dense for draw in draws.values())
         apart = (whole or pooled) and not dense
         if not dense and not all(
-            has_one_decision(spec) and (takes_longest(spec.fusion) or not whole) and (apart or not spec.dropout)
+            decides_rows_alone(spec.head) and (takes_longest(spec.fusion) or not whole) and (apart or not spec.dropout)
             for spec in specs
         ):
             return None
@@ -136,11 +136,6 @@ class UnitInputs:
             return split, self._layers
         self._room -= size
         return load_into_memory(split, self._layers, order, self._device), tuple(range(len(self._layers)))
-
-
-def has_one_decision(spec: RunSpec) -> bool:
-    """Whether each row, or each example's pooled row, is decided by itself, so that padding rows change nothing."""
-    return decides_by_softmax(spec.head) and not reads_sequences(spec.head)
 
 
 def is_plain(draw: TaskSplit) -> bool:

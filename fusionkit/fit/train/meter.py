@@ -9,7 +9,7 @@ element-wise operations, which are most of a scalar mix and of a CRF. Those are 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -79,8 +79,11 @@ def _attention_backward(gradient: Tensor, query: Tensor, key: Tensor, value: Ten
     return int(sdpa_backward_flop_count(*shapes))  # type: ignore[no-untyped-call]
 
 
-def _lstm(states: Tensor, weights: Tensor, recurrent: Tensor, *rest: Any, **named: Any) -> int:
-    return 2 * (states.numel() // states.shape[-1]) * (weights.numel() + recurrent.numel())
+def _lstm(states: Tensor, weights: Tensor | Sequence[Tensor], *rest: Any, **named: Any) -> int:
+    """One layer and direction on a CPU, whose recurrent weights follow; on a GPU all of them, biases included."""
+    every = (weights, rest[0]) if isinstance(weights, Tensor) else weights
+    rows = states.numel() // states.shape[-1]
+    return 2 * rows * sum(each.numel() for each in every if each.dim() == 2)
 
 
 def _lstm_backward(*given: Any, **named: Any) -> int:
@@ -93,6 +96,8 @@ PRODUCTS: Mapping[Any, Callable[..., int]] = {
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
     aten.mkldnn_rnn_layer: _lstm,
     aten.mkldnn_rnn_layer_backward: _lstm_backward,
+    aten._cudnn_rnn: _lstm,
+    aten._cudnn_rnn_backward: _lstm_backward,
 }
 SUMS = {aten.sum, aten.mean, aten.amax, aten.amin, aten.max, aten.logsumexp, aten.linalg_vector_norm, aten.cumsum}
 # They compute at least one operation per number that they write, but torch does not tag them.

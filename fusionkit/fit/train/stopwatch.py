@@ -31,9 +31,10 @@ class Stopwatch:
         """A context whose time is charged to a stack of these runs."""
         if self._device.type == "cuda":
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            start.record()
+            stream = torch.cuda.current_stream(self._device)
+            start.record(stream)
             yield
-            end.record()
+            end.record(stream)
             self._kernels.append((runs, start, end))
             return
         began = time.perf_counter()

@@ -10,7 +10,7 @@ import pandas as pd
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import panels, shade, tooltip
 from fusionkit.report.report_data import ReportData
-from fusionkit.runs.ablations import read_ablation
+from fusionkit.runs.ablations import fall_text, read_ablation
 from fusionkit.runs.shown_split import VALIDATION
 
 MOST = 12  # maps
@@ -43,6 +43,6 @@ def chart(study: ReportData, data: pd.DataFrame) -> Any:
     told = tooltip(first="first", last="last", fall__n="share of the score that is lost")
     cells = base.mark_rect(style="heat").encode(fillOpacity=shade("fall"), tooltip=told)
     texts = base.mark_text(style="on-heat", fontSize=8).encode(text=alt.Text("percent:N"))
-    data["percent"] = [f"{100 * fall:.0f}" for fall in data["fall"]]
+    data["percent"] = [fall_text(fall, 0) for fall in data["fall"]]
     size = 26 * max(data.groupby("task")["last"].nunique())
     return panels(alt.layer(cells, texts), data, "task", size=(max(size, 120), max(size, 120)), columns=3, square=True)

@@ -23,7 +23,7 @@ from fusionkit.runs.errors_of_means import BOTH, EXAMPLES
 from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors
-from fusionkit.runs.summary import AXES, FREE, OVER, SEEDS, RunGroups, summarise
+from fusionkit.runs.summary import AXES, EMPTY_OF_FLOORS, OVER, SEEDS, RunGroups, summarise
 from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 
 NO_VALUE = "none"
@@ -79,7 +79,7 @@ def compare(
         raise unknown_name("correction", correction, CORRECTIONS)
     check_over(over, interval, test, block, simultaneous)
     of_seeds = test is not None or block == DATA
-    table = summarise(groups, interval, SEEDS_ALONE if of_seeds else over)
+    table = summarise(groups, interval, SEEDS_ALONE if of_seeds else over, of_means=block == DATA)
     over = str(table.attrs[OVER])
     keys, runs, chosen = groups.keys, groups.runs, groups.chosen
     bare = "fusion" if not groups.by and "fusion" in keys else keys[0]  # the column of a baseline that names none
@@ -125,12 +125,13 @@ def compare(
 def _against(
     label: tuple[str, ...], keys: Sequence[str], fixed: Mapping[str, str], places: Mapping[tuple[str, ...], int]
 ) -> tuple[str, ...]:
-    """The group that a group is compared with. A floor has no learning rate and no other option in ``FREE``: where the
-    baseline is a floor, the group without these values is meant.
+    """The group that a group is compared with. A floor has no learning rate and no other value in ``EMPTY_OF_FLOORS``:
+    where the baseline is a floor, the group without these values is meant.
     """
     wanted = tuple(fixed.get(key, value) for key, value in zip(keys, label, strict=True))
     plain = tuple(
-        NO_VALUE if key in FREE and key not in fixed else value for key, value in zip(keys, wanted, strict=True)
+        NO_VALUE if key in EMPTY_OF_FLOORS and key not in fixed else value
+        for key, value in zip(keys, wanted, strict=True)
     )
     return plain if wanted not in places and plain in places else wanted
 
@@ -234,11 +235,15 @@ def _check(
             remedy="fit the baseline with the same options and seeds, or group by what differs (--by)",
         )
     if blocks == 1 and over != EXAMPLES:
+        unit = "seed"
+        remedy = "fit more --seeds, leave --baseline out, or compare over test examples with --over examples"
+        if next(iter(found.values())).by_data:
+            unit, remedy = "data set", "fit over other data sets too, or leave --block out"
         raise UsageError(
-            f"one seed shows no significance: no group has two trials in common with {_written(fixed)}",
-            expected="two seeds or more; six for a permutation test of one comparison",
+            f"one {unit} shows no significance: no group has two trials in common with {_written(fixed)}",
+            expected=f"two {unit}s or more; six for a permutation test of one comparison",
             received="1 block of pairs",
-            remedy="fit more --seeds, leave --baseline out, or compare over test examples with --over examples",
+            remedy=remedy,
         )
 
 

@@ -5,30 +5,30 @@ from __future__ import annotations
 import numpy as np
 
 from fusionkit.runs.comparison.pairing import Pairs, Trial
-from fusionkit.runs.errors_of_means import EXAMPLES, without_examples
-from fusionkit.runs.example_scores import ExampleScores, ScoredRun
+from fusionkit.runs.errors_of_means import EXAMPLES, tables_of, without_examples
+from fusionkit.runs.example_scores import ExampleScores, OnTest, ScoredRun
 from fusionkit.statistics.examples import Answered, TwoWay, mcnemar_p, randomisation_p, two_way
-from fusionkit.statistics.intervals import Floats
 
 
 def error_of_difference(pairs: Pairs, answers: ExampleScores | None) -> TwoWay:
     """The errors of the mean difference of pairs of runs."""
     seeds = pairs.seeds
-    tables = None if answers is None else _differences(pairs, answers)
-    return without_examples(seeds) if tables is None else two_way(tables, seeds)
+    tables = [] if answers is None else _differences(pairs, answers)
+    return two_way(tables, seeds) if tables else without_examples(seeds)
 
 
-def _differences(pairs: Pairs, answers: ExampleScores) -> list[Answered] | None:
-    by_set: dict[tuple[str, str], list[Floats]] = {}
-    for ours, theirs in pairs.trials:
+def _differences(pairs: Pairs, answers: ExampleScores) -> list[Answered]:
+    """A table for each test set; none where answers are missing, or a pair answered different examples."""
+    found = list[tuple[int, str, OnTest]]()
+    for row, (ours, theirs) in enumerate(pairs.trials):
         sides = [[answers.of(_scored(trial)) for trial in side] for side in (ours, theirs)]
-        known = [each for side in sides for each in side if each is not None]
-        if len(known) < len(ours) + len(theirs) or len({each.examples for each in known}) > 1:
-            return None
-        means = [np.mean([each.values for each in side if each is not None], axis=0) for side in sides]
-        by_set.setdefault((ours[0].evaluated, known[0].examples), []).append(means[0] - means[1])
-    whole = sum(map(len, by_set.values()))
-    return [Answered(np.stack(rows), len(rows) / whole) for rows in by_set.values()] if whole else None
+        examples = {tuple(one.examples for one in sets) for side in sides for sets in side}
+        if len(examples) > 1 or () in examples:
+            return []
+        for at, each in enumerate(sides[0][0]):
+            means = [np.mean([sets[at].values for sets in side], axis=0) for side in sides]
+            found.append((row, ours[0].evaluated, each._replace(values=means[0] - means[1])))
+    return tables_of(found)
 
 
 def p_over_examples(pairs: Pairs, errors: TwoWay, answers: ExampleScores) -> float:
@@ -37,7 +37,7 @@ def p_over_examples(pairs: Pairs, errors: TwoWay, answers: ExampleScores) -> flo
     """
     matched = [(_scored(one), _scored(other)) for side, others in pairs.trials for one in side for other in others]
     ours, theirs = ([pair[side] for pair in matched] for side in (0, 1))
-    sets = {(run.evaluated, known.examples) for run in ours if (known := answers.of(run))}
+    sets = {(run.evaluated, each.examples) for run in ours for each in answers.of(run)}
     if len(sets) > 1:
         return errors.p_value(float(pairs.differences.mean()), EXAMPLES)
     if (found := answers.counts([*ours, *theirs])) is None:
@@ -50,4 +50,4 @@ def p_over_examples(pairs: Pairs, errors: TwoWay, answers: ExampleScores) -> flo
 
 
 def _scored(trial: Trial) -> ScoredRun:
-    return ScoredRun(trial.digest, trial.evaluated, trial.metric, trial.counts)
+    return ScoredRun(trial.digest, trial.evaluated, trial.metric, trial.counts, trial.stores)

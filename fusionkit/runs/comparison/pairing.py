@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fusionkit.metrics import is_clearly_better
 from fusionkit.names import BLOCKS
+from fusionkit.runs.errors_of_means import PLACES, stores_of
 from fusionkit.runs.floors import are_floors
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import AXES, FREE, SEEDS, scores_of
@@ -30,11 +31,12 @@ NEVER_CONFOUNDED = ("data", "evaluated", "task", "label")
 OTHERS = (*SEEDS, "metric", SCORED_ON)
 NO_SEED = -1
 DATA_SEED, DATA = BLOCKS
-PLACES = ("store", "mix", "evaluate_on")  # digests: readable columns mostly say the same
 
 
 class Trial(NamedTuple):
-    """The fields of a run that matter once its axes agree; ``counts`` is the score that counts."""
+    """The fields of a run that matter once its axes agree; ``counts`` is the score that counts, ``stores`` as of
+    :class:`fusionkit.runs.example_scores.ScoredRun`.
+    """
 
     digest: str
     data: str
@@ -43,6 +45,7 @@ class Trial(NamedTuple):
     init_seed: int
     metric: str
     counts: float
+    stores: tuple[str, ...]
 
 
 class Pair(NamedTuple):
@@ -83,10 +86,10 @@ class Pairs:
             return seed_error(self.differences, range(len(self.differences)), [0] * len(self.differences))
         # Pairs with the same draw and the same initial weights, such as several rates, are one cell.
         cells: dict[tuple[str, int, int], list[float]] = {}
-        for (ours, theirs), difference in zip(self.trials, self.ours - self.theirs, strict=True):
-            inits = {trial.init_seed for trial in ours}
-            init = inits.pop() if len(inits) == 1 and len(theirs) == 1 else NO_SEED
-            cells.setdefault((ours[0].data, ours[0].data_seed, init), []).append(float(difference))
+        for pair, difference in zip(self.trials, (self.ours - self.theirs).tolist(), strict=True):
+            first = pair.ours[0]
+            for init, value in _by_init(pair, difference):
+                cells.setdefault((first.data, first.data_seed, init), []).append(value)
         values = np.array([float(np.mean(sorted(each))) for each in cells.values()], dtype=np.float64)
         return seed_error(values, [key[1] for key in cells], [key[2] for key in cells], [key[0] for key in cells])
 
@@ -132,7 +135,8 @@ def sides_of(groups: Sequence[pd.DataFrame]) -> list[Side]:
     floors = are_floors(good).to_numpy()
     # A floor has no initial weights, so no init seed: it is paired with the mean over a head's init seeds.
     good = good.assign(counts=scores_of(good), init_seed=good["init_seed"].where(~floors, NO_SEED))
-    trials = [Trial(*each) for each in good[list(Trial._fields)].itertuples(index=False, name=None)]
+    fields = good[list(Trial._fields[:-1])].itertuples(index=False, name=None)
+    trials = [Trial._make((*each, stores)) for each, stores in zip(fields, stores_of(good), strict=True)]
     texts = {name: list(map(_text, good[name].tolist())) for name in (*AXES, *OTHERS)}
     found = []
     for group in range(len(groups)):
@@ -225,6 +229,19 @@ def _match(ours: list[Trial], theirs: list[Trial]) -> list[Pair]:
         Pair([one for one in ours if one.init_seed == seed], [one for one in theirs if one.init_seed == seed])
         for seed in common
     ]
+
+
+def _by_init(pair: Pair, difference: float) -> list[tuple[int, float]]:
+    """The differences of a pair with their init seeds: one, or where floors are on one side one per run of the other,
+    because these runs have initial weights of their own.
+    """
+    ours, theirs = pair
+    if theirs[0].init_seed == NO_SEED:
+        return [(trial.init_seed, trial.counts - _mean(theirs)) for trial in ours]
+    if ours[0].init_seed == NO_SEED:
+        return [(trial.init_seed, _mean(ours) - trial.counts) for trial in theirs]
+    inits = {trial.init_seed for trial in ours}
+    return [(inits.pop() if len(inits) == 1 and len(theirs) == 1 else NO_SEED, difference)]
 
 
 def _mean(trials: list[Trial]) -> float:

@@ -7,53 +7,59 @@ import pandas as pd
 
 from fusionkit.plural import counted
 from fusionkit.runs.comparison.compare import HOW
+from fusionkit.runs.comparison.pairing import DATA
+from fusionkit.runs.errors_of_means import BOTH, EXAMPLES, SEEDS
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.tables.format_cells import cell, group_keys, rows_of
 from fusionkit.statistics import LEVEL, TESTS, corrected
 
-NAMES = {
-    "permutation": "sign-flip permutation test over seeds", "bootstrap": "shifted bootstrap over seeds",
-    "t": "Student's test over seeds",
-}  # fmt: skip
+NAMES = {"permutation": "sign-flip permutation test", "bootstrap": "shifted bootstrap", "t": "Student's test"}
 OVER_EXAMPLES = {
-    "both": "two-way test over seeds and test examples",
-    "examples": "approximate randomisation of test examples (McNemar's test for accuracies of one run each)",
+    BOTH: "two-way test over seeds and test examples",
+    EXAMPLES: "approximate randomisation of test examples (McNemar's test for accuracies of one run each)",
 }  # fmt: skip
 CORRECTED = {"holm": "Holm's correction", "bonferroni": "Bonferroni's correction", "fdr": "Benjamini's and Hochberg's"}
 FEW = 20  # blocks; with fewer the bootstrap finds false differences (docs/statistics.md)
-MOST_SEEDS = 64
+MOST_BLOCKS = 64
 
 
 def comparison_notes(compared: pd.DataFrame) -> list[str]:
     """The lines below a table: its method, its limits, and the runs that it leaves out."""
     how = compared.attrs[HOW]
     interval, test, correction, over = (how[name] for name in ("interval", "test", "correction", "over"))
+    by_data = how["block"] == DATA
+    unit = "data set" if by_data else "seed"
     tested = compared[compared["p"].notna()]
     several = counted(len(tested), "comparison")
     corrected_by = f"{CORRECTED[correction]} for {several}" if correction != "none" else "not corrected"
     which = f"simultaneous for {several}" if how["simultaneous"] else "each by itself" if len(tested) > 1 else ""
     what = f"{interval} interval{f', {which}' if which else ''}"
+    by = OVER_EXAMPLES.get(over, f"{NAMES[test]} over {unit}s")
     notes = [
-        f"paired differences to {compared['baseline'].iloc[0]}: 95 % {what}; p by "
-        f"{OVER_EXAMPLES.get(over, NAMES[test])}, {corrected_by}; * p ≤ 0.05, ** p ≤ 0.01, *** p ≤ 0.001"
+        f"paired differences to {compared['baseline'].iloc[0]}: 95 % {what}; p by {by}, "
+        f"{corrected_by}; * p ≤ 0.05, ** p ≤ 0.01, *** p ≤ 0.001"
     ]
-    if how["block"] == "data":
-        notes.append("each data set is one difference: intervals and p-values generalise to other data sets")
-    if tested.empty:
-        return notes
-    notes += _powerless(tested, test, correction)
-    fewest = int(tested["blocks"].min())
-    if test == "bootstrap" and fewest < FEW:
+    if by_data:
         notes.append(
-            f"a bootstrap of {counted(fewest, 'seed')} is too sure of itself: trust its p-values from {FEW} or so"
+            "each data set is one difference: intervals and p-values generalise to other data sets; SE seeds of a "
+            "difference is over data sets"
+        )
+    notes += _powerless(tested, test, correction, unit)
+    if test == "bootstrap" and (tested["blocks"] < FEW).any():
+        fewest = int(tested["blocks"].min())
+        notes.append(
+            f"a bootstrap of {counted(fewest, unit)} is too sure of itself: trust its p-values from {FEW} or so"
         )
     shared = tested[tested["pairs"] > tested["blocks"]]
-    if len(shared) and over == "seeds":
+    if len(shared) and over == SEEDS and not by_data:
         pairs, blocks = int(shared["pairs"].iloc[0]), int(shared["blocks"].iloc[0])
         notes.append(
             f"pairs of one training draw count as one trial: {counted(pairs, 'pair')} of {counted(blocks, 'draw')}"
         )
-    for row in rows_of(compared[(compared["blocks"] == 1) & (over != "examples")]):
+    if over != SEEDS and len(lone := tested[tested["smallest_p"].notna()]):
+        names = ", ".join(_name(compared, row) for row in rows_of(lone))
+        notes.append(f"tested over seeds alone, because answers on the same test examples are missing: {names}")
+    for row in rows_of(compared[(compared["blocks"] == 1) & (over != EXAMPLES)]):
         notes.append(f"{_name(compared, row)}: one trial, nothing to test")
     alone = [f"{row['unpaired']} ({_name(compared, row)})" for row in rows_of(compared[compared["unpaired"] > 0])]
     if alone:
@@ -64,10 +70,10 @@ def comparison_notes(compared: pd.DataFrame) -> list[str]:
     return notes
 
 
-def _powerless(tested: pd.DataFrame, test: str, correction: str) -> list[str]:
-    """A note if no comparison can be significant, whatever the scores; else none."""
-    smallest = tested["smallest_p"].dropna().to_numpy(dtype=np.float64)
-    if not smallest.size:
+def _powerless(tested: pd.DataFrame, test: str, correction: str, unit: str) -> list[str]:
+    """A note if no comparison can be significant, whatever the scores; else none. ``unit``: of one block."""
+    smallest = tested["smallest_p"].to_numpy(dtype=np.float64)
+    if not smallest.size or np.isnan(smallest).any():
         return []
     best = float(corrected(smallest, correction).min())
     if best <= 1 - LEVEL:
@@ -75,12 +81,12 @@ def _powerless(tested: pd.DataFrame, test: str, correction: str) -> list[str]:
     blocks = int(tested["blocks"].max())
     after = f", {best:.3g} after correction" if best > smallest.min() else ""
     enough = (
-        n for n in range(blocks, MOST_SEEDS)
+        n for n in range(blocks, MOST_BLOCKS)
         if corrected(np.full(len(smallest), TESTS[test].smallest(n)), correction).min() <= 1 - LEVEL
     )  # fmt: skip
-    seeds = next(enough, None)
-    remedy = f"; {seeds} seeds could" if seeds else ""
-    least = f"p is {smallest.min():.3g} at the least with {counted(blocks, 'seed')}{after}"
+    needed = next(enough, None)
+    remedy = f"; {counted(needed, unit)} could" if needed else ""
+    least = f"p is {smallest.min():.3g} at the least with {counted(blocks, unit)}{after}"
     return [f"no difference can be significant here: {least}{remedy}"]
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import platform
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, forecast
 from fusionkit.fit.executor import plan as planning
 from fusionkit.fit.executor.context import SweepContext
@@ -20,6 +23,7 @@ from fusionkit.fit.executor.plan import makespan, plan
 from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.executor.units import plan_units
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
+from fusionkit.fusions.last import Last
 from fusionkit.machine import resources
 from fusionkit.machine.memory import resident
 from fusionkit.runs.claims import Claims
@@ -167,6 +171,7 @@ def test_one_long_run_through_the_encoder_gets_a_process_with_huge_pages(
     (spec,) = expand(store, task="tagging", fusions=("last",), seeds=1, epochs=(100,))
     prepared = prepare(store, [spec], RunsFolder(tmp_path))
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.35"))
     monkeypatch.setattr(CostModel, "unit_seconds", lambda self, unit: 60.0)
     assert plan(prepared, None).opening is None
     monkeypatch.setattr(RunSpec, "is_frozen", property(lambda self: False))
@@ -178,6 +183,9 @@ def test_one_long_run_through_the_encoder_gets_a_process_with_huge_pages(
     with monkeypatch.context() as patch:
         patch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=0")
         assert plan(prepared, None).opening is None  # a worker would have none
+    with monkeypatch.context() as patch:
+        patch.setattr(platform, "libc_ver", lambda: ("musl", "1.2.5"))
+        assert plan(prepared, None).opening is None  # nor would it there
     monkeypatch.setattr(CostModel, "unit_seconds", lambda self, unit: 10.0)
     assert plan(prepared, None).opening is None  # not worth a start
 
@@ -285,3 +293,20 @@ def test_this_process_does_all_only_where_no_cluster_was_asked_to(
     monkeypatch.setattr(planning, "opening_of", lambda context: None)
     assert plan(prepared, 2).notes == ["no other process can open these stores: this one does all"]
     assert plan(prepared, 2, elsewhere=True).notes == []
+
+
+@pytest.mark.parametrize("own", [{"fusion": "__main__:Mine"}, {"method": "__main__:Mine"}], ids=["fusion", "method"])
+def test_what_the_script_itself_defines_is_trained_in_its_process(
+    own: dict[str, Any], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "Mine", Last, raising=False)
+    monkeypatch.setattr(planning, "cores", lambda: 4)
+    specs = expand(store, task="tagging", fusions=("last",), seeds=8, epochs=(100_000,))
+    prepared = prepare(store, specs, RunsFolder(tmp_path))
+    assert plan(prepared, None).workers == 4
+    prepared.missing[-1] = dataclasses.replace(specs[-1], **own)
+    assert [plan(prepared, asked).opening for asked in (None, 1)] == [None, None]
+    for asked, elsewhere, received in ((2, False, "workers=2"), (1, True, "a cluster")):
+        with pytest.raises(UsageError, match="workers cannot import __main__:Mine") as caught:
+            plan(prepared, asked, elsewhere=elsewhere)
+        assert caught.value.received == received

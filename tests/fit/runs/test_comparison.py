@@ -11,10 +11,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from fusionkit.cli.tables.summary_table import summary_table
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunGroups, compare
 from fusionkit.runs.comparison.pairing import Pairs, pair_runs, sides_of
 from fusionkit.runs.record import flat_record
+from fusionkit.runs.tables.comparison_notes import comparison_notes
 from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
 
@@ -323,3 +325,42 @@ def test_of_a_perplexity_the_least_ranks_first_is_worth_its_cost_and_ties_with_n
     assert found["pareto"].to_dict() == {"concat": True, "linear": False, "last": False}
     ranks = {name: (int(row["best_rank"]), int(row["worst_rank"])) for name, row in found.iterrows()}
     assert ranks == {"concat": (1, 1), "linear": (2, 2), "last": (3, 3)}
+
+
+def test_against_a_floor_every_init_seed_of_a_crossed_design_counts() -> None:
+    """Differences of 0.2 and 0.4 in one draw, 0.3 and 0.5 in the other: mean squares of 0.01, 0.04 and a rest of 0."""
+    heads = runs("last", [0.5, 0.7, 0.6, 0.8], [0, 0, 1, 1], init_seeds=[0, 1, 0, 1])
+    frame = table(heads, runs("majority", [0.3, 0.3]))
+    for baseline, ours, difference in (("majority", "last", 0.35), ("last", "majority", -0.35)):
+        found = row(compare(RunGroups(frame), baseline), fusion=ours)
+        assert (found["difference"], found["pairs"]) == (pytest.approx(difference), 2)
+        assert found["difference_se_seeds"] == pytest.approx(math.sqrt((0.01 + 0.04) / 4))
+
+
+def of_languages(*languages: str) -> pd.DataFrame:
+    scores = {"last": LAST[:2], "linear": LINEAR[:2]}
+    return table(*(runs(name, own, data=each, store=each) for each in languages for name, own in scores.items()))
+
+
+def test_where_data_sets_are_the_blocks_no_note_speaks_of_seeds() -> None:
+    options: dict[str, Any] = {"average": ["data"], "baseline": "last", "block": "data"}
+    compared = tabulate(of_languages("de", "fr"), ["fusion"], **options)
+    told = "\n".join([*compared.attrs["notes"], *comparison_notes(compared)])
+    assert "intervals of means generalise to other seeds" in told
+    assert "p by sign-flip permutation test over data sets" in told
+    # 2 / 2² is 0.5; 2 / 2⁵ is 0.06 and 2 / 2⁶ is 0.03.
+    assert "p is 0.5 at the least with 2 data sets; 6 data sets could" in told
+    for contradiction in ("intervals and tests generalise", "seeds could", "training draw"):
+        assert contradiction not in told
+    assert "intervals over seeds, Δ and p over data sets" in str(summary_table(compared).title)
+    drawn = tabulate(of_languages("de", "fr"), ["fusion"], test="bootstrap", **options)
+    assert any(note.startswith("a bootstrap of 2 data sets is too sure") for note in comparison_notes(drawn))
+    with pytest.raises(UsageError, match="one data set shows no significance") as caught:
+        tabulate(of_languages("de"), ["fusion"], **options)
+    assert "seeds" not in str(caught.value.remedy)
+
+
+def test_unpaired_runs_are_named_where_nothing_is_tested() -> None:
+    frame = table(runs("last", LAST[:3]), runs("majority", [0.3, 0.3]))
+    notes = comparison_notes(compare(RunGroups(frame), "last"))
+    assert "runs without a partner, left out of the differences: 1 (majority)" in notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -102,3 +103,42 @@ def test_a_code_is_the_sum_of_its_blocks_and_the_mean_is_over_seeds_that_have_al
     assert (row["code_low"], row["code_high"]) == pytest.approx(stats.t.interval(0.95, 1, 825, stats.sem([550, 1100])))
     assert "| 0.8 ± 0.4 | 1.36 |" in markdown(found)
     assert "& 0.8 $\\pm$ 0.4 & 1.36 &" in latex(found)
+
+
+def coded(frame: pd.DataFrame, bits: list[float]) -> pd.DataFrame:
+    """The runs and the blocks of their codes, of these lengths in all."""
+    blocks = [
+        {**plain, "mdl": block, "code_length": length / 10, "uniform_length": 100.0}
+        for plain, length in zip(frame.to_dict(orient="records"), bits, strict=True)
+        for block in range(1, 11)
+    ]
+    return pd.concat([frame, pd.DataFrame(blocks)], ignore_index=True)
+
+
+def probed(every: pd.DataFrame, average: tuple[str, ...] = ()) -> dict[Any, Any]:
+    groups = RunGroups(plain_runs(every), ["fusion"], average=average)
+    [row] = with_probing(summarise(groups), groups, every).to_dict(orient="records")
+    return row
+
+
+def test_crossed_draws_and_init_seeds_count_in_selectivity_and_codes() -> None:
+    """2 and 4 in one draw, 3 and 5 in the other: mean squares of 1 and 4 and a rest of 0, so V = 5 / 4, ν = 5² / 17."""
+    grid = {"data_seed": [0, 0, 1, 1], "init_seed": [0, 1, 0, 1]}
+    half = stats.t.ppf(0.975, 25 / 17) * np.sqrt(5 / 4)
+    real, control = (runs({("last", flag): scores}).assign(**grid) for flag, scores in (
+        (False, [0.3, 0.5, 0.4, 0.6]), (True, [0.1] * 4),
+    ))  # fmt: skip
+    row = probed(pd.concat([real, control], ignore_index=True))
+    assert (row["selectivity_low"], row["selectivity_high"]) == pytest.approx((0.35 - half / 10, 0.35 + half / 10))
+    row = probed(coded(real, [200.0, 400.0, 300.0, 500.0]))
+    assert (row["code_low"], row["code_high"]) == pytest.approx((350 - 100 * half, 350 + 100 * half))
+
+
+def test_codes_of_several_data_sets_are_averaged_seed_by_seed() -> None:
+    one = runs({("last", False): [0.8, 0.9]})
+    frame = pd.concat([one, one.assign(data="e", evaluated="e", store="e")], ignore_index=True)
+    row = probed(coded(frame, [100.0, 200.0, 300.0, 600.0]), ("data",))
+    # The seeds have means of 200 and 400: their standard error is 100.
+    assert (row["code_bits"], row["code_std"]) == pytest.approx((300, 100 * np.sqrt(2)))
+    assert row["code_high"] - row["code_bits"] == pytest.approx(100 * stats.t.ppf(0.975, 1))
+    assert row["codes"] == 4

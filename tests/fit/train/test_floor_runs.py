@@ -219,6 +219,19 @@ def test_what_does_not_beat_the_majority_is_marked() -> None:
     assert one["fusion"].tolist() == ["last", "last", "majority"]  # never one mean over both
 
 
+def test_a_floor_has_no_init_seed() -> None:
+    runs = table_of_cola().query("lr == 0.002 or fusion == 'majority'")
+    table = tabulate(runs, ["init_seed", "fusion"])
+    rows = json.loads(table[["init_seed", "fusion", "majority", "runs"]].to_json(orient="values"))
+    assert rows == [[init, fusion, 0.68, 2] for init in range(2) for fusion in ("last", "linear", "attention")] + [
+        [None, "majority", 0.68, 2]
+    ]
+    beside = tabulate(runs, ["fusion", "init_seed"], baseline="majority")
+    heads = beside[beside["fusion"] == "attention"]
+    assert heads["difference"].tolist() == pytest.approx([0.02, 0.02])
+    assert heads["pairs"].tolist() == [2, 2]
+
+
 def test_heads_pair_with_a_floor_draw_by_draw() -> None:
     table = tabulate(table_of_cola(), ["fusion"], baseline="majority")
     row = table[(table["fusion"] == "attention") & (table["lr"] == 5e-4)].iloc[0]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fusionkit.fit.train.meter import Meter
+from fusionkit.fit.train.meter import PRODUCTS, Meter
 from fusionkit.fusions import build_fusion
 from fusionkit.heads import build_head
 
@@ -63,6 +63,15 @@ def test_an_lstm_and_attention_on_a_cpu_are_counted() -> None:
     with Meter() as meter:
         nn.functional.scaled_dot_product_attention(query, query, query)
     assert meter.flops == 2 * (2 * 2 * 9 * 9 * 8)  # two heads; scores, and their mix of values
+
+
+def test_an_lstm_on_a_gpu_is_counted_by_all_its_matrices() -> None:
+    """cuDNN computes both layers and directions in one operation."""
+    lstm = nn.LSTM(HIDDEN, 8, num_layers=2, bidirectional=True)
+    given: tuple[Any, ...] = torch.empty(2, 5, HIDDEN), list(lstm.parameters()), 4
+    products = 2 * 10 * 2 * (HIDDEN * 32 + 8 * 32 + 2 * 8 * 32 + 8 * 32)  # ten rows, two directions
+    assert PRODUCTS[torch.ops.aten._cudnn_rnn](*given) == products
+    assert PRODUCTS[torch.ops.aten._cudnn_rnn_backward](*given) == 2 * products
 
 
 @pytest.mark.parametrize("head", ["linear-tagger", "crf", "bilstm-crf"])

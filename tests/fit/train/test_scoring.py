@@ -111,7 +111,7 @@ def check_kept(judge: Evaluator, data: TaskData, split: TaskSplit, decided: torc
     assert brief.scores().items() <= scores.items()
     assert next(iter(brief.scores())) == judge.metric
     for metric, score in scores.items():
-        [(answers, own)] = again.terms(metric)
+        [(answers, own, _)] = again.terms(metric)
         counts = answers.counts(own, answers.classes)
         assert counts is not None
         assert len(counts) == len(split)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+import torch
 
 from fusionkit.fit.train.stopwatch import Stopwatch
 from fusionkit.machine.devices import CPU
@@ -44,3 +45,21 @@ def test_seconds_of_work_side_by_side_come_to_those_that_passed(clock: list[floa
     watch._work = [(["a"], 6.0), (["b"], 2.0)]  # as kernels on two streams may tell
     clock[0] += 4
     assert watch.read({"a": 1, "b": 1}) == {"a": 3, "b": 1}
+
+
+def test_a_gpu_s_work_is_timed_on_the_stream_that_its_device_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a stream an event is recorded on the first GPU."""
+    seen = list[object]()
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self, stream: object = None) -> None:
+            seen.append(stream)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    with Stopwatch(torch.device("cuda:1")).of(["a"]):
+        pass
+    assert seen == ["stream of cuda:1", "stream of cuda:1"]

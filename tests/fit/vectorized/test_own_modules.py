@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionkit.dataset.batch import Batch
+from fusionkit.dataset.task_data import TaskData
+from fusionkit.fit.loader.gpu import GpuLoader
+from fusionkit.fit.loader.minibatches import SeparateLoaders
 from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.train.inputs import UnitInputs
 from fusionkit.fit.vectorized.stack import can_stack, stack_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.specs import RunSpec
@@ -95,6 +101,24 @@ class Colder(Softmax):
         return 3 * super().loss(scores, targets, offsets)
 
 
+class Neighbours(nn.Linear):
+    """The scores of a row are also of the row before it."""
+
+    across_rows = True
+
+    def forward(self, states: Tensor, offsets: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(states + states.roll(1, 0))
+
+
+class Looking(nn.Module):
+    """A name of a softmax head over such scores."""
+
+    tasks = ("tagging",)
+
+    def __new__(cls, width: int, classes: int, dropout: float) -> Any:
+        return Softmax(Neighbours(width, classes))
+
+
 class Leaking(Gated):
     """It sees other examples."""
 
@@ -141,6 +165,17 @@ def test_a_fusion_of_somebody_s_keeps_the_contract(fusion: type) -> None:
 def test_a_head_that_inherits_is_not_taken_for_what_it_inherits_from() -> None:
     assert can_stack(model_of("linear", "own_lab:Colder"))
     check_head(Colder)
+
+
+@pytest.mark.parametrize(("head", "kind"), [("linear-tagger", GpuLoader), ("own_lab:Looking", SeparateLoaders)])
+def test_no_minibatch_is_padded_for_a_head_whose_rows_see_each_other(
+    toy: Callable[..., TaskData], head: str, kind: type
+) -> None:
+    data = toy(words=True)
+    draws = {0: data.train.subset(np.flatnonzero(np.diff(data.train.offsets) > 0))}
+    spec = RunSpec(store="", task="tagging", label="", fusion="linear", head=head)
+    inputs = UnitInputs([spec], draws, (0, 1, 2), data, 6, 1, torch.device("meta"))
+    assert isinstance(inputs.loader, kind)
 
 
 def test_a_fusion_that_sees_other_examples_is_found_out() -> None:
