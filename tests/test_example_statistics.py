@@ -185,6 +185,16 @@ def test_tables_over_the_same_examples_are_averaged_example_by_example() -> None
     assert found(x[:, 1:3], "a", "a") == (pytest.approx(wide**2), 4)
 
 
+def test_the_freedom_over_the_examples_of_two_test_sets_is_that_of_a_sum() -> None:
+    """Satterthwaite's: a test set of two examples leaves little of it, however many the other has."""
+    tables = [Answered(np.array([[1.0, 1.0, 0.0, 0.0]]), 0.5), Answered(np.array([[1.0, 0.0]]), 0.5)]
+    errors = two_way(tables, seed_error(np.ones(1), [0], [0]))
+    parts = (1 / 48, 3), (1 / 16, 1)  # variance of half a mean, freedom
+    wanted = sum(v for v, _ in parts) ** 2 / sum(v**2 / freedom for v, freedom in parts)
+    assert errors.examples_freedom == pytest.approx(wanted)
+    assert errors.half("examples") == pytest.approx(stats.t.ppf(0.975, wanted) * math.sqrt(1 / 12))
+
+
 def crossed(rng: np.random.Generator, draws: int, inits: int, spreads: tuple[float, float, float]) -> Floats:
     """Scores ``[draws · inits]`` around 0 of a grid of draws and init seeds."""
     parts = rng.normal(size=(draws, 1)), rng.normal(size=(1, inits)), rng.normal(size=(draws, inits))

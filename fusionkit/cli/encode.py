@@ -106,7 +106,7 @@ def encode_into(
     """
     with ProgressBars() as bars, sigterm_flag() as stop, ExitStack() as stack:
         # Workers and other shares have the GPUs: to plan for them takes only the encoder's identity and tokenizer.
-        planned_for = "cuda" if device == "cuda" and shard is not None and shard.number == 0 else None
+        planned_for = "cuda" if device.startswith("cuda") and shard is not None and shard.number == 0 else None
         own_device = device if settings is None and planned_for is None else "cpu"
         source, columns, spec, encoder = load_inputs(bars.say, {**options, "device": own_device}, load)
         from fusionkit.encode.job import make_job

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import nn
@@ -44,13 +45,17 @@ def tf32_products(rounds: bool, device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    matmul = torch.backends.cuda.matmul
-    before = matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = rounds
+    # Reading the older settings (allow_tf32) is an error where the program has set these.
+    cudnn: Any = torch.backends.cudnn
+    kinds = torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn
+    before = [kind.fp32_precision for kind in kinds]
     try:
+        for kind in kinds:
+            kind.fp32_precision = "tf32" if rounds else "ieee"
         yield
     finally:
-        matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+        for kind, precision in zip(kinds, before, strict=True):
+            kind.fp32_precision = precision
 
 
 class Streams:

@@ -102,8 +102,8 @@ class Structure:
         """The places of each layer.
 
         Raises:
-            UsageError: a layer has fewer than two linear maps to the hidden size, or its feed-forward network is not
-                wider than that.
+            UsageError: a layer has fewer than two linear maps to the hidden size, or both of the last two may be of its
+                feed-forward network.
         """
         return tuple(self._place(layer) for layer in range(1, len(self.layers) + 1))
 
@@ -112,12 +112,16 @@ class Structure:
         wide = [place for place, leaf in enumerate(leaves) if _width(leaf) == self.hidden]
         if len(wide) < 2:
             raise self._no_places(f"two linear maps to {self.hidden} or more in each layer", len(wide), layer)
-        down: Any = leaves[wide[-1]]
-        if (inner := down.weight.numel() // self.hidden) <= self.hidden:  # then wide[-2] may lie inside that network
-            raise self._no_places(f"feed-forward networks wider than {self.hidden}", inner, layer)
+        before, down = (self._inputs(leaves[place]) for place in wide[-2:])
+        if down == self.hidden or before < self.hidden > down:  # then wide[-2] may lie inside that network
+            raise self._no_places(f"feed-forward networks wider than {self.hidden}", down, layer)
         ends = [place + (place + 1 < len(leaves) and isinstance(leaves[place + 1], (nn.Dropout, nn.Identity)))
                 for place in wide[-2:]]  # fmt: skip
-        return Place(leaves[0], leaves[ends[0]], leaves[ends[1]], down)
+        return Place(leaves[0], leaves[ends[0]], leaves[ends[1]], leaves[wide[-1]])
+
+    def _inputs(self, linear: Any) -> int:
+        """The number of inputs of a linear map to the hidden size."""
+        return int(linear.weight.numel()) // self.hidden
 
     def _no_places(self, expected: str, received: int, layer: int) -> UsageError:
         return UsageError(

@@ -62,11 +62,11 @@ def scored_runs(runs: pd.DataFrame) -> list[ScoredRun]:
 
 
 def stores_of(runs: pd.DataFrame) -> list[tuple[str, ...]]:
-    """:attr:`ScoredRun.stores` of each run."""
-    places = runs[[*PLACES]].itertuples(index=False, name=None)
+    """:attr:`ScoredRun.stores` of each run. Several stores to train on are judged on the last, without its share."""
+    texts = ([value_text(value, "") for value in runs[name]] for name in ("task_stores", *PLACES))
     return [
-        (" ".join(map(value_text, place)),) if pd.isna(tasks) else tuple(tasks.split(","))
-        for tasks, place in zip(runs["task_stores"], places, strict=True)
+        tuple(tasks.split(",")) if tasks else (judges or mix.split(",")[-1].partition(":")[0] or store,)
+        for tasks, store, mix, judges in zip(*texts, strict=True)
     ]
 
 
@@ -76,8 +76,10 @@ def error_of_mean(seeds: SeedError, runs: pd.DataFrame, answers: ExampleScores |
     Args:
         seeds: the error of the mean over seeds. runs: the finished runs of the group.
     """
+    if answers is None:
+        return without_examples(seeds)
     scored = scored_runs(runs[runs[SCORED_ON] == TEST])
-    found = [] if answers is None else [answers.of(run) for run in scored]
+    found = [answers.of(run) for run in scored]
     if not found or not all(found) or len(found) < len(runs):
         return without_examples(seeds)
     keys = runs[["data_seed", "init_seed"]].itertuples(index=False, name=None)
@@ -112,4 +114,4 @@ def half_over_seeds(scores: Floats, draws: Sequence[int], inits: Sequence[int]) 
 
 def without_examples(seeds: SeedError) -> TwoWay:
     """The errors over seeds alone, for runs whose answers are not known."""
-    return TwoWay(seeds.error, of_examples=np.nan, of_both=np.nan, freedom=np.nan, seeds=seeds, test_examples=0)
+    return TwoWay(seeds.error, np.nan, np.nan, np.nan, np.nan, seeds, test_examples=0)

@@ -49,7 +49,7 @@ def with_probing(summary: pd.DataFrame, groups: RunGroups, every: pd.DataFrame, 
     Returns:
         the summary with ``control_score``, ``selectivity``, ``selectivity_low``, ``selectivity_high`` and ``controls``,
         the number of pairs; with ``code_bits`` (mean over seeds), ``code_std``, ``code_low``, ``code_high``, mean
-        ``compression`` and ``codes``, the number of seeds whose blocks have all ended.
+        ``compression`` and ``codes``, the number of those whose blocks have all ended.
     """
     every = without_stopped(every)
     if CONTROL not in every:

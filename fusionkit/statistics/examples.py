@@ -109,13 +109,15 @@ class TwoWay:
 
     Attributes:
         of_seeds, of_examples, of_both: over new seeds, new test examples or both; NaN for a single seed or example.
-        freedom: degrees of freedom of ``of_both``. seeds: the error over seeds in full. test_examples: their number.
+        freedom, examples_freedom: degrees of freedom of ``of_both`` and ``of_examples``. seeds: the error over seeds in
+            full. test_examples: their number.
     """
 
     of_seeds: float
     of_examples: float
     of_both: float
     freedom: float
+    examples_freedom: float
     seeds: SeedError
     test_examples: int
 
@@ -125,7 +127,7 @@ class TwoWay:
         if over == "seeds":
             return by_seeds
         if over == "examples":
-            return student_half(self.of_examples, self.test_examples - 1, level)
+            return student_half(self.of_examples, self.examples_freedom, level)
         if np.isnan(self.of_both):  # `max` would not always give NaN
             return np.nan
         return max(student_half(self.of_both, self.freedom, level), by_seeds)
@@ -133,7 +135,7 @@ class TwoWay:
     def p_value(self, mean: float, over: str) -> float:
         """The p-value of Student's test that the difference is 0; for ``both`` it is never less than over seeds."""
         if over == "examples":
-            return student_tails(mean, self.of_examples, self.test_examples - 1)
+            return student_tails(mean, self.of_examples, self.examples_freedom)
         by_seeds = student_tails(mean, self.of_seeds, self.seeds.freedom)
         return by_seeds if over == "seeds" else max(student_tails(mean, self.of_both, self.freedom), by_seeds)
 
@@ -141,27 +143,29 @@ class TwoWay:
 def two_way(tables: Sequence[Answered], seeds: SeedError) -> TwoWay:
     """The standard errors over seeds and examples. Several test sets are fixed: the errors hold for these test sets."""
     v_seeds, v_examples, v_rest, test_examples = seeds.variance, 0.0, 0.0, 0
-    satterthwaite = v_seeds**2 / seeds.freedom if v_seeds else 0.0  # Σ V² / ν over these and all test sets
+    satterthwaite, by_examples = v_seeds**2 / seeds.freedom if v_seeds else 0.0, 0.0  # Σ V² / ν
     sets: dict[Hashable, list[Answered]] = {}
     for number, table in enumerate(tables):
         sets.setdefault(number if table.examples is None else table.examples, []).append(table)
     for alike in sets.values():
-        own, examples = _over_examples(alike), max(table.values.shape[1] for table in alike)
-        test_examples += examples
+        own, sizes = _over_examples(alike), [table.values.shape[1] for table in alike]
+        test_examples += max(sizes)
         v_examples += own
-        satterthwaite += own**2 / max(examples - 1, 1)
+        by_examples += own**2 / max(min(sizes) - 1, 1)
         for x, share in ((table.values, table.weight**2) for table in alike if min(table.values.shape) > 1):
             rest = x - x.mean(1, keepdims=True) - x.mean(0) + x.mean()
             freedom = (x.shape[0] - 1) * (x.shape[1] - 1)
             own_rest = share * (float((rest**2).sum()) / freedom) / x.size
             v_rest += own_rest
             satterthwaite += own_rest**2 / freedom
+    satterthwaite += by_examples
     v_both = np.nan if np.isnan(v_seeds) else max(v_seeds + v_examples - v_rest, v_seeds, v_examples)
     return TwoWay(
         of_seeds=seeds.error,
         of_examples=float(np.sqrt(v_examples)),
         of_both=float(np.sqrt(v_both)),
         freedom=v_both**2 / satterthwaite if satterthwaite else np.nan,
+        examples_freedom=v_examples**2 / by_examples if by_examples else np.nan,
         seeds=seeds,
         test_examples=test_examples,
     )
@@ -171,14 +175,14 @@ def _over_examples(tables: Sequence[Answered]) -> float:
     """The variance over new examples of what tables over the same examples add to a mean. If some examples lack a label
     in one of them, so that their numbers differ, it is the largest that is possible.
     """
-    weight, sizes = sum(table.weight for table in tables), {table.values.shape[1] for table in tables}
+    sizes = {table.values.shape[1] for table in tables}
     if min(sizes) < 2:
         return np.nan
     if len(sizes) > 1:
         parts = [(table.weight, table.values.mean(0)) for table in tables]
         return sum(share * float(np.sqrt(x.var(ddof=1) / len(x))) for share, x in parts) ** 2
-    by_example: Floats = np.sum([table.weight / weight * table.values.mean(0) for table in tables], axis=0)
-    return weight**2 * (float(by_example.var(ddof=1)) / len(by_example))
+    by_example: Floats = np.sum([table.weight * table.values.mean(0) for table in tables], axis=0)
+    return float(by_example.var(ddof=1)) / len(by_example)
 
 
 def pseudo_values(score: Score, counts: Floats) -> Floats:

@@ -10,13 +10,11 @@ Source: data parallelism as in Li et al. 2020, "PyTorch Distributed"; one exchan
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,7 +27,7 @@ from fusionkit.specs import RunSpec
 WAITING = timedelta(days=30)  # for rank 0, which may have frozen runs to train meanwhile
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Ranks:
     """The place of this process among those that share a run; ``Ranks()`` for a single process."""
 
@@ -73,15 +71,12 @@ class Ranks:
     def announce(self, spec: RunSpec | None, keeping: StateFile | None = None) -> None:
         """Tell the other ranks, from rank 0, which run is trained next; None ends them."""
         if self.count > 1 and self.rank == 0:
-            state = None if keeping is None else {**dataclasses.asdict(keeping), "path": str(keeping.path)}
-            self.of_first(None if spec is None else json.dumps([spec.to_dict(), state]))
+            self.of_first(None if spec is None else (spec, keeping))
 
     def told(self) -> tuple[RunSpec, StateFile | None] | None:
         """The run that rank 0 trains next, with the file of its state; None where rank 0 has ended."""
-        if (told := self.of_first(None)) is None:
-            return None
-        spec, state = json.loads(told)
-        return RunSpec.from_dict(spec), None if state is None else StateFile(**{**state, "path": Path(state["path"])})
+        found: tuple[RunSpec, StateFile | None] | None = self.of_first(None)
+        return found
 
 
 ALONE = Ranks()

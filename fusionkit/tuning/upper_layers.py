@@ -25,7 +25,6 @@ from fusionkit.errors import CannotStartError, UsageError
 from fusionkit.methods.attached import Attached
 from fusionkit.methods.structure import evaluating
 
-STATES = "hidden_states"  # the name of a layer's input in transformers, where it is given by name
 LEAST, MOST = 16, 1040  # sub-tokens of the longest sequence that is tried
 TOLERANCE = 1e-6  # relative to the largest state; a missing mask or position changes far more
 Inputs = tuple[Tensor, Tensor, Tensor]
@@ -85,7 +84,7 @@ class UpperLayers:
         """
         # A hook on layer k + 1 would be gone when checkpointing computes that layer again.
         for layer, form in zip(self._lower, self._forms, strict=True):
-            layer.forward = _passing(layer.forward, form, self._runs, known if layer is self._lower[-1] else None)
+            layer.forward = _passing(layer.forward, form, self._runs, known)
         try:
             found = self._encoder.states(token_ids, attention_mask, segments)
         finally:
@@ -144,18 +143,17 @@ class _Form:
         return cls(keys, any(key is None and part is not None for key, part in zip(keys, parts, strict=True)))
 
 
-def _passing(forward: Callable[..., Any], form: _Form, runs: bool, known: Tensor | None) -> Callable[..., Any]:
-    """The replacement for a lower layer's ``forward``; it returns ``known`` as the states, or else its input."""
+def _passing(forward: Callable[..., Any], form: _Form, runs: bool, known: Tensor) -> Callable[..., Any]:
+    """The replacement for a lower layer's ``forward``; it returns ``known`` as the states."""
 
     def hand_on(*given: Any, **named: Any) -> Any:
-        states = known if known is not None else given[0] if given else named[STATES]
         if form.keys is None:
-            return states
+            return known
         if runs and form.makes:
             with torch.no_grad():
-                return (states, *forward(*given, **named)[1:])
+                return (known, *forward(*given, **named)[1:])
         inputs = _inputs(given, named)
-        return (states, *(None if key is None else inputs[key] for key in form.keys))
+        return (known, *(None if key is None else inputs[key] for key in form.keys))
 
     return hand_on
 

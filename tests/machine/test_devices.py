@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -15,20 +16,33 @@ from fusionkit.machine.devices import CPU, tf32_products
 CUDA = torch.device("cuda")
 
 
-def allowed() -> tuple[bool, bool]:
-    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+CUDNN: Any = torch.backends.cudnn
+KINDS = (torch.backends.cuda.matmul, CUDNN.conv, CUDNN.rnn)
+
+
+def precisions() -> list[str]:
+    return [kind.fp32_precision for kind in KINDS]
+
+
+@pytest.fixture(params=["none", "ieee", "tf32"])
+def of_the_program(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    before = precisions()
+    for kind in KINDS:
+        kind.fp32_precision = request.param
+    yield precisions()
+    for kind, precision in zip(KINDS, before, strict=True):
+        kind.fp32_precision = precision
 
 
 @pytest.mark.parametrize(
-    ("products", "rounds"),
-    [(full_float32, False), (partial(tf32_products, False), False), (partial(tf32_products, True), True)],
+    ("products", "wanted"),
+    [(full_float32, "ieee"), (partial(tf32_products, False), "ieee"), (partial(tf32_products, True), "tf32")],
 )
 def test_all_products_of_a_gpu_are_rounded_as_asked_whatever_the_program_has_set(
-    products: Callable[[torch.device], AbstractContextManager[None]], rounds: bool
+    products: Callable[[torch.device], AbstractContextManager[None]], wanted: str, of_the_program: list[str]
 ) -> None:
-    with tf32_products(not rounds, CUDA):  # what the program has set
-        with products(CPU):
-            assert allowed() == (not rounds, not rounds)
-        with products(CUDA):
-            assert allowed() == (rounds, rounds)
-        assert allowed() == (not rounds, not rounds)
+    with products(CPU):
+        assert precisions() == of_the_program
+    with products(CUDA):
+        assert precisions() == [wanted] * 3
+    assert precisions() == of_the_program

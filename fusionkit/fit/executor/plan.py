@@ -61,7 +61,7 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
     units, widest, notes = _fitting(missing, most_runs, 1, cost, spare)
     alone = Plan(units, widest, 1, None, notes)
     if names := script_names(missing):
-        if not elsewhere and (asked or 1) == 1:
+        if not elsewhere and (min(asked or 1, len(missing)) == 1 or opening_of(context) is None):
             return alone
         raise UsageError(
             f"workers cannot import {names[0]}: it is defined in the script or notebook that runs",

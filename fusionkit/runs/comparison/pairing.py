@@ -81,8 +81,10 @@ class Pairs:
 
     @property
     def seeds(self) -> SeedError:
-        """The error of the mean difference over new seeds, or over new data sets if these are the blocks."""
-        if self.by_data:
+        """The error of the mean difference over new seeds, or over new data sets if these are the blocks; NaN for one
+        block.
+        """
+        if self.by_data or len(self.differences) < 2:
             return seed_error(self.differences, range(len(self.differences)), [0] * len(self.differences))
         # Pairs with the same draw and the same initial weights, such as several rates, are one cell.
         cells: dict[tuple[str, int, int], list[float]] = {}

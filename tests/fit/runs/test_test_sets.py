@@ -77,6 +77,14 @@ def test_a_difference_in_columns_of_one_store_has_their_examples_once() -> None:
     assert row["p"] == pytest.approx(2 * stats.t.sf(1, 3))
 
 
+def test_columns_are_one_test_set_where_stores_to_train_on_differ_and_the_last_judges() -> None:
+    frame, kept = framed(
+        run({"": answers(TWO)}, store="en", mix="en,s:5%"), run({"": answers(TWO, gold=1)}, label="topic")
+    )
+    table = summarise(RunGroups(frame, ["fusion"], average=["label", "mix", "store"], answers=kept))
+    assert table["test_examples"].tolist() == [4]
+
+
 @pytest.mark.parametrize(
     ("stores", "mrpc", "variance"),
     [("a,b", [1, 0], (1 / 12 + 1 / 4) / 4), ("a,b", TWO, (1 / 12 + 1 / 12) / 4), ("a,a", TWO, 1 / 12)],
@@ -126,5 +134,5 @@ def test_an_average_over_data_sets_with_one_seed_has_intervals_over_examples() -
     frame, kept = framed(*(run({"": answers(TWO)}, data=data, evaluated=data, store=data) for data in ("de", "fr")))
     table = summarise(RunGroups(frame, ["fusion"], average=["data"], answers=kept))
     assert table.attrs["over"] == "examples"
-    half = stats.t.ppf(0.975, 7) * math.sqrt(1 / 24)
+    half = stats.t.ppf(0.975, 6) * math.sqrt(1 / 24)
     assert table["high"].tolist() == pytest.approx([0.5 + half])
