@@ -17,6 +17,7 @@ from fusionkit.errors import UsageError
 from fusionkit.fit.sweep.method_choices import usual_run
 from fusionkit.methods import METHODS, REGISTRY, apply, method_class, parse_method
 from fusionkit.methods.per_task import refuse_turns
+from fusionkit.methods.structure import structure_of
 from fusionkit.options.spelling import usage
 
 HOUSLBY = "houlsby:m[,share=no|layer|three,layers=TEXT,norms=yes|no]"
@@ -127,6 +128,14 @@ def test_places_are_not_guessed_where_feed_forward_networks_are_no_wider_than_st
     with pytest.raises(UsageError, match=f"the places for adapters in {kind}Model cannot be told") as caught:
         apply(model, parse_method("houlsby:4"))
     assert caught.value.expected == "feed-forward networks wider than 16"
+
+
+def test_a_feed_forward_network_narrower_than_the_states_is_told_from_attention() -> None:
+    hf: Any = transformers
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 4}
+    model = hf.BertModel(hf.BertConfig(**sizes, vocab_size=30))
+    [place], layer = structure_of(model).places, model.encoder.layer[0]
+    assert (place.attention, place.down) == (layer.attention.output.dropout, layer.output.dense)
 
 
 def test_a_text_that_leaves_no_room_for_the_prompt_is_refused(encoder: Callable[[str], Any]) -> None:

@@ -310,3 +310,5 @@ def test_what_the_script_itself_defines_is_trained_in_its_process(
         with pytest.raises(UsageError, match="workers cannot import __main__:Mine") as caught:
             plan(prepared, asked, elsewhere=elsewhere)
         assert caught.value.received == received
+    del prepared.missing[:-1]
+    assert plan(prepared, 4).opening is None  # a single run needs no worker
