@@ -245,7 +245,7 @@ def with_tables(text: str) -> str:
 
     def written(mark: re.Match[str]) -> str:
         options = dict(option.split("=", 1) for option in mark[4].split())
-        return mark[1] + wrapped(table_of(mark[2], mark[3], options) + "\n" + made_of(mark[2])) + mark[5]
+        return mark[1] + wrapped(table_of(mark[2], mark[3], options) + "\n" + made_of(mark[2], mark[3], options)) + mark[5]
 
     return MARK.sub(written, text)
 
@@ -260,17 +260,19 @@ def _read_once(path: Path, changed: int) -> tuple[dict[str, Any], list[dict[str,
     return read_records(path)
 
 
-def made_of(study: str) -> str:
-    """A line that names a study's file and says where and when the study's runs were trained."""
-    machines: dict[str, dict[str, list[str]]] = {}
-    for each in records_of(RECORDS / f"{study}.jsonl")[0]["made"]:
+def made_of(study: str, name: str, options: Mapping[str, str]) -> str:
+    """A line that names a study's file and says where and when the runs of a table were trained. The first line of the
+    study's records has the commits.
+    """
+    head, records = records_of(RECORDS / f"{study}.jsonl")
+    sweeps, data = read_comparisons(STUDIES[study])[name].sweeps, options.get("data")
+    shown = [r for r in records if r["sweep"] in sweeps and (data is None or r["data"] == data)]
+    machines: dict[str, set[str]] = {}
+    for each in (head["made"][number] for number in sorted({r["made"] for r in shown if "made" in r})):
         instructions = f" with {each['instructions'][-1]}" if each.get("instructions") else ""
         on = f"{each.get('hardware', 'an unnamed CPU')}{instructions}, {counted(each['threads'], 'thread')} a run"
-        machines.setdefault(on, {}).setdefault(each["date"], []).append(each["commit"])
-    told = "; ".join(
-        f"{on} ({', '.join(f'{date} at ' + ', '.join(dict.fromkeys(commits)) for date, commits in when.items())})"
-        for on, when in machines.items()
-    )
+        machines.setdefault(on, set()).add(each["date"])
+    told = "; ".join(f"{on} ({' to '.join(sorted({min(when), max(when)}))})" for on, when in machines.items())
     written = yaml.safe_load(STUDIES[study].read_text(encoding="utf-8"))
     # The title names the encoder. If it is not bundled, scores depend on its weights, which may be 4-bit ones.
     named = "" if written.get("encoder", BUNDLED) == BUNDLED else f" ({written['title']})"

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fusionkit.plural import counted
 
-SHOWN = 8  # names in a note
+SHOWN = 4  # names in a note
 
 
 def value_text(value: Any, missing: str = "none") -> str:
