@@ -6,8 +6,9 @@ Symbols: ``n`` settings that compete, ``E`` epochs of each. A rung is at least e
 Four settings of ten epochs cost as much as 1.9 of them: 4 · 2 + 2 · 3 + 1 · 5 epochs instead of 40.
 
 A setting is a rate and a choice of layers. Settings compete where all other options of their runs agree. The score of a
-setting at a rung is the mean, over its seeds, of the best validation score so far. A run that goes on is not changed by
-those that stop: it ends with the score that it would have without halving.
+setting at a rung is the mean, over its seeds, of the best validation score so far. Settings that are as good as the
+last one kept go on too. A run that goes on is not changed by those that stop: it ends with the score that it would have
+without halving.
 Source: Jamieson and Talwalkar (2016), one bracket, with a factor of 2.
 """
 
@@ -124,9 +125,10 @@ class Halving:
         means = {setting: _mean(each, epoch) for setting, each in by_setting.items()}
         metric = next((trial.metric for trial in trials.values() if trial.metric), "")
         sign = -1 if is_better(metric, 1.0, 0.0) else 1
-        # Of equal settings the first goes on.
         order = sorted(by_setting, key=lambda each: math.inf if math.isnan(means[each]) else sign * means[each])
-        return [run for run in runs if setting_of(run.spec) not in order[:kept]]
+        # Of rates that have learned nothing yet, such as taggers at 0 F1, the first would win by its place.
+        going = {*order[:kept], *(each for each in order if means[each] == means[order[kept - 1]])}
+        return [run for run in runs if setting_of(run.spec) not in going]
 
 
 def _mean(trials: Sequence[Progress], epoch: int) -> float:

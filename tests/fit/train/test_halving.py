@@ -209,3 +209,12 @@ def test_of_a_loss_the_least_goes_on_layers_compete_like_rates_and_who_failed_is
     lost = Halving().stopped(runs, {runs[0]}, 2)  # among the best of both metrics, but for its loss
     assert runs[0] in lost
     assert len(lost) == 2
+
+
+def test_settings_that_have_learned_nothing_yet_go_on(toy: Callable[..., TaskData]) -> None:
+    plain = RunSpec(store="s", task="classification", label="x", fusion="linear", head="classifier", epochs=8)
+    runs = [RunState(replace(plain, lr=rate), (0,), toy().train) for rate in RATES]
+    for run, score in zip(runs, (0.0, 0.0, 0.1, 0.0), strict=True):
+        run.metric, run.curve = "f1", [{"epoch": 2, "loss": 1.0, "validation_score": score}]
+    assert Halving().stopped(runs, (), 2) == set()  # the second place is shared by three
+    assert Halving().stopped(runs, {runs[3]}, 2) == {runs[3]}
