@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from fusionkit.metrics import class_scores, is_clearly_better, number_scores
-from fusionkit.statistics.kept_answers import answers_of
+from fusionkit.statistics.kept_answers import answers_of, positive_of
 from fusionkit.tasks import TASKS
 
 Sentences = list[list[str]]
@@ -34,6 +34,20 @@ def test_two_classes_by_hand() -> None:
     assert scores_of("classification", gold, predicted, ["yes", "no"])["positive_f1"] == pytest.approx(f1_no)
     assert "positive_f1" not in scores_of("classification", gold, predicted, ["maybe", "no", "yes"])
     assert scores["matthews"] == pytest.approx((5 * 4 - 2 * 1) / math.sqrt(7 * 6 * 6 * 5))
+
+
+@pytest.mark.parametrize(
+    ("labels", "positive"),
+    [
+        (["0", "1"], "1"), (["no", "yes"], "yes"), (["false", "true"], "true"), (["negative", "positive"], "positive"),
+        (["equivalent", "not_equivalent"], "equivalent"), (["Ironic", "non-ironic"], "Ironic"), (["a", "b", "c"], None),
+        (["NOT toxic", "toxic"], "toxic"), (["hate", "nohate"], "hate"),
+    ],
+)  # fmt: skip
+def test_the_positive_class_of_two_is_the_second_unless_that_is_the_negation_of_the_first(
+    labels: list[str], positive: str | None
+) -> None:
+    assert positive_of(labels) == positive
 
 
 def test_three_classes_by_hand() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.encoder.masked_lm import MaskedLm
-from fusionkit.errors import UsageError
+from fusionkit.encoder.refusals import refuse_surrogates
+from fusionkit.errors import EncoderError, UsageError
 from fusionkit.machine.devices import tf32_products
 from fusionkit.ragged import IntArray, offsets_of
 
@@ -79,8 +81,17 @@ class Encoder:
 
     @property
     def pad_id(self) -> int:
-        """The id of padding. RoBERTa derives positions from it; for others the mask hides it."""
-        return int(self.tokenizer.pad_token_id or 0)
+        """The id of padding, 0 if that has no embedding. RoBERTa derives positions from it; others do not see it."""
+        pad = int(self.tokenizer.pad_token_id or 0)
+        return pad if pad < self.embeddings else 0
+
+    @property
+    def embeddings(self) -> float:
+        """The number of token ids that the model has embeddings for; infinite where the model does not tell."""
+        try:
+            return int(self.model.get_input_embeddings().num_embeddings)
+        except (AttributeError, NotImplementedError):
+            return math.inf
 
     @property
     def computes_with(self) -> dict[str, Any]:
@@ -117,10 +128,15 @@ class Encoder:
 
         Of a long text only a beginning is tokenised that gives ``max_length`` sub-tokens: a tokenizer tokenises the
         whole text before it cuts it.
+
+        Raises:
+            UsageError: a text that holds half of a surrogate pair.
+            EncoderError: a token without an embedding.
         """
         if not texts:  # transformers fails on an empty list
             none = np.zeros(0, np.int32)
             return Tokenized(none, none, none.astype(np.uint8), np.zeros(1, np.int64), none.astype(np.bool_))
+        refuse_surrogates([*texts, *(pairs or ())])
         if pairs is None:
             encodings, short = self._beginnings(texts, max_length)
         else:
@@ -128,10 +144,22 @@ class Encoder:
             encodings, short = self._encodings(first, second, max_length), some | others
         offsets = offsets_of(np.array([len(e.ids) for e in encodings], dtype=np.int64))
         ids = np.fromiter((i for e in encodings for i in e.ids), np.int32, offsets[-1])
+        self._refuse_without_embedding(ids)
         words = np.fromiter((-1 if w is None else w for e in encodings for w in e.word_ids), np.int32, offsets[-1])
         segments = np.fromiter((t for e in encodings for t in e.type_ids), np.uint8, offsets[-1])
         cut = np.fromiter((bool(e.overflowing) for e in encodings), np.bool_, len(encodings))
         return Tokenized(ids, words, segments, offsets, cut | short)
+
+    def _refuse_without_embedding(self, ids: NDArray[np.int32]) -> None:
+        highest, count = int(ids.max(initial=0)), self.embeddings
+        if highest < count:
+            return
+        raise EncoderError(
+            f"encoder {self.name!r} has no embedding for the token {self.tokenizer.convert_ids_to_tokens(highest)!r}",
+            expected=f"ids below {count:,}, the number of its embeddings",
+            received=f"the id {highest:,}, which only its tokenizer has",
+            remedy="call model.resize_token_embeddings(len(tokenizer)) and save the model again, or remove the token",
+        )
 
     def _beginnings(self, texts: Sequence[Any], max_length: int) -> tuple[list[Any], NDArray[np.bool_]]:
         """Encodings of the needed beginnings of texts or lists of words; True where a text was longer than that."""

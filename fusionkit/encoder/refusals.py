@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import huggingface_hub
@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from fusionkit.encoder.reference import CHOICES
-from fusionkit.errors import EncoderError, FusionkitError, first_line
+from fusionkit.errors import EncoderError, FusionkitError, UsageError, first_line
 
 
 @contextlib.contextmanager
@@ -114,3 +114,17 @@ def probe(reference: str, model: Any, device: torch.device) -> tuple[int, int, b
     # Inputs of equal shape use the same arithmetic, so a token that sees no changed token keeps the same bits.
     causal = torch.equal(states[-1][:, 0], varied.hidden_states[-1][:, 0])
     return len(states), int(states[-1].shape[-1]), causal
+
+
+def refuse_surrogates(texts: Iterable[str | Sequence[str]]) -> None:
+    """Refuse texts, or lists of words, that hold half of a surrogate pair: a tokenizer reads UTF-8."""
+    try:
+        for text in texts:
+            (text if isinstance(text, str) else "".join(text)).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            "a text cannot be encoded",
+            expected="texts without lone surrogates",
+            received=str(error),
+            remedy="mend the text's encoding",
+        ) from error

@@ -59,7 +59,8 @@ def source_examples(
     tags = [column for run, column in runs if run.of_words and column in examples.column_names]
     chosen = Columns(**roles, tags=tuple(dict.fromkeys(tags)))  # type: ignore[arg-type]
     ready, notes = prepared(Source(source.name, {split: examples}), chosen)
-    return LabelledExamples(source.name, split, ready.splits[split].head().to_pandas(), roles), notes
+    frame = ready.splits[split].head().to_pandas(ignore_metadata=True)  # as a store has the examples
+    return LabelledExamples(source.name, split, frame, roles), notes
 
 
 def live_answers(predictor: Predictor, data: LabelledExamples) -> tuple[dict[str, list[Answer]], int]:

@@ -98,13 +98,15 @@ class Examples:
         The file is complete when the iterator is exhausted. Reading and changing the examples can take as long as
         tokenising them, so one pass serves both.
         """
-        with pq.ParquetWriter(path, self.schema) as writer:
+        # Metadata of pandas would make a column the index, and a missing label NA, when pandas reads the file.
+        schema = self.schema.remove_metadata()
+        with pq.ParquetWriter(path, schema) as writer:
             held: list[pa.RecordBatch] = []
             for batch in self.batches():
                 yield batch
                 held.append(batch)
                 if sum(piece.nbytes for piece in held) >= ROW_GROUP_BYTES:
-                    writer.write_table(pa.Table.from_batches(held, self.schema))
+                    writer.write_table(pa.Table.from_batches(held, schema))
                     held = []
             if held:
-                writer.write_table(pa.Table.from_batches(held, self.schema))
+                writer.write_table(pa.Table.from_batches(held, schema))

@@ -31,7 +31,9 @@ def prepared(source: Source, columns: Columns) -> tuple[Source, list[str]]:
     notes: list[str] = []
     splits: dict[str, Examples] = {}
     for split, examples in source.splits.items():
-        tags = [name for name in columns.tags if name in examples.column_names and columns.tokens is not None]
+        # A column without any value has the null type: the split has no tags.
+        filled = {field.name for field in examples.schema if not pa.types.is_null(field.type)}
+        tags = [name for name in columns.tags if name in filled and columns.tokens is not None]
         schemes = {name: _Scheme() for name in tags}
         notes += _checked(examples, columns, schemes, split)
         iob1 = {name: scheme.is_iob1() for name, scheme in schemes.items()}
@@ -80,6 +82,8 @@ def _checked(examples: Examples, columns: Columns, schemes: dict[str, _Scheme], 
     texts = [name for name in (columns.text, columns.pair, columns.tokens) if name is not None]
     for name in texts:
         _check_type(examples, name, split, words=name == columns.tokens)
+    for name in schemes:
+        _check_tags(examples, name, split)
     start, blank = 0, dict.fromkeys(texts, 0)
     for batch in examples.batches():
         for name in texts:
@@ -119,6 +123,17 @@ def _check_type(examples: Examples, name: str, split: str, *, words: bool) -> No
             expected="lists of words" if words else "strings",
             received=str(kind),
             remedy="name the right column with --tokens for lists of words, with --text for strings",
+        )
+
+
+def _check_tags(examples: Examples, name: str, split: str) -> None:
+    kind = examples.schema.field(name).type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or pa.types.is_nested(kind.value_type):
+        raise UsageError(
+            f"column {name!r} of {split} holds no tags",
+            expected="a list in every example, one tag a word",
+            received=str(kind),
+            remedy="mend the column, or choose a --label that holds one tag a word",
         )
 
 

@@ -168,7 +168,7 @@ def _checked(name: str, source: str, tables: dict[str, Examples], notes: list[st
         elif examples.num_rows == 0:
             notes.append(f"split {found!r} is left out: it has no rows")
         else:
-            splits[split] = examples
+            splits[split] = _storable(examples, split, notes)
     if not splits:
         raise UsageError(
             f"{source} has no usable split",
@@ -182,6 +182,22 @@ def _checked(name: str, source: str, tables: dict[str, Examples], notes: list[st
         if missing := sorted(set(ordered[first].column_names) - set(examples.column_names)):
             notes.append(f"{split} lacks column {', '.join(missing)}, which {first} has")
     return Source(name, ordered, notes)
+
+
+def _storable(examples: Examples, split: str, notes: list[str]) -> Examples:
+    """The examples without columns of objects that have no key, which Parquet cannot hold; a note names these."""
+    empty = [field.name for field in examples.schema if _has_no_key(field.type)]
+    if not empty:
+        return examples
+    notes.append(f"{split}: column {', '.join(empty)} left out: objects without a key cannot be stored")
+    kept = [name for name in examples.column_names if name not in empty]
+    return examples.changed(lambda batch, _: batch.select(kept))
+
+
+def _has_no_key(kind: pa.DataType) -> bool:
+    """Whether values of a type are, or hold, objects without a key."""
+    inner = [kind.field(at).type for at in range(kind.num_fields)]
+    return bool(pa.types.is_struct(kind) and not inner) or any(map(_has_no_key, inner))
 
 
 def _reader_of(path: Path, lines: bool, columns: Sequence[str] | None) -> Reader:

@@ -22,6 +22,7 @@ import hashlib
 import itertools
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,15 +52,13 @@ if TYPE_CHECKING:
 CLASS, TAGS, SPANS, SEVERAL, NUMBER, NATS, HITS = "class", "tags", "spans", "several", "number", "nats", "hits"
 FRAME = "frame"  # a score of several tasks: the share of examples with all answers right
 Array = NDArray[Any]
-ROUNDING = 1e-12
+ROUNDING = 1e-12  # sums in another order differ in their last digits
 MOST_BYTES = 1 << 28  # of the answers in one record, unpacked
 
 
 @dataclass(frozen=True, eq=False)
 class KeptAnswers:
-    """One task's answers on one split. Attributes: kind, arrays: as above. classes: their names. positive: the positive
-    class of ``positive_f1``, where the task has one.
-    """
+    """One task's answers on one split. Attributes: kind, arrays: as above. classes: names. positive: one of them."""
 
     kind: str
     arrays: Mapping[str, Array]
@@ -236,7 +235,6 @@ class RunAnswers:
 
 
 def _equal(one: float | None, other: float) -> bool:
-    # Sums in another order differ in their last digits.
     return one is not None and math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING)
 
 
@@ -287,8 +285,11 @@ def run_answers(parts: Mapping[str, KeptAnswers], apart: bool = False) -> RunAns
 
 
 def positive_of(labels: Sequence[str]) -> str | None:
-    """The positive class of a task of two labels, which is the second: ``yes`` of ``no`` and ``yes``; else None."""
-    return labels[1] if len(labels) == 2 else None
+    """The positive one of two labels: the second, but the first if the second negates it. None of more labels."""
+    if len(labels) != 2:
+        return None
+    negated = re.fullmatch(rf"no[nt]?[ _-]?{re.escape(labels[0])}", labels[1], re.IGNORECASE)
+    return labels[0 if negated else 1]
 
 
 def ordered_classes(told: Iterable[str], others: Iterable[str]) -> list[str]:

@@ -43,10 +43,10 @@ class LabelColumn:
 
 
 def has_label(value: Any) -> bool:
-    """False for a missing label: None, an empty string or NaN; an empty list is a label."""
-    return not (
-        value is None or (isinstance(value, str) and value == "") or (isinstance(value, float) and value != value)
-    )
+    """False for a missing label: None, an empty string, NaN or the NA of pandas; an empty list is a label."""
+    import pandas as pd  # as in :func:`read_numbers`
+
+    return isinstance(value, (list, np.ndarray)) or not (pd.isna(value) or value == "")
 
 
 def read_labels(column: LabelColumn) -> Gold:
@@ -59,15 +59,17 @@ def read_label_lists(column: LabelColumn) -> Gold:
     """Any number of labels per example, without repeats, as text.
 
     Raises:
-        DataError: a value that is not a list.
+        DataError: a value that is not a list, or a list with a missing label.
     """
     values, present = column.values, _present(column)
     for example, (value, ok) in enumerate(zip(values, present, strict=True)):
-        if ok and not isinstance(value, (list, np.ndarray)):
+        listed = isinstance(value, (list, np.ndarray))
+        if ok and not (listed and all(map(has_label, value))):
+            what = "has an entry without a value" if listed else "holds no list of labels"
             raise DataError(
-                f"{column.split}, example {example}: {column.label!r} holds no list of labels",
+                f"{column.split}, example {example}: {column.label!r} {what}",
                 expected='a list in every example, like ["sports", "politics"] or []',
-                received=repr(value),
+                received=repr(value)[:80],
                 remedy="mend the source and encode it again, or choose another --label",
             )
     gold = [list(dict.fromkeys(map(_text, value))) if ok else None for value, ok in zip(values, present, strict=True)]
@@ -75,21 +77,23 @@ def read_label_lists(column: LabelColumn) -> Gold:
 
 
 def read_tags(column: LabelColumn) -> Gold:
-    """Tags as texts; where the column is absent no example has any.
+    """Tags as texts; where the column is absent or empty no example has any.
 
     Raises:
-        UsageError: an example has another number of tags than words.
+        UsageError: an example has no list of tags, or another number of tags than words.
     """
     frame, label = column.frame, column.label
-    if label not in frame.columns or column.tokens is None:
+    if label not in frame.columns or column.tokens is None or frame[label].isna().all():
         return [None] * len(frame), np.zeros(len(frame), dtype=bool)
     present = np.ones(len(frame), dtype=bool) if column.among is None else column.among
     for example, (tags, words) in enumerate(zip(frame[label], frame[column.tokens], strict=True)):
-        if present[example] and (tags is None or len(tags) != len(words)):
+        listed = isinstance(tags, (list, np.ndarray))
+        if present[example] and not (listed and len(tags) == len(words)):
+            what = f"does not match {column.tokens!r}" if listed else "holds no tags"
             raise UsageError(
-                f"{column.split}, example {example}: {label!r} does not match {column.tokens!r}",
+                f"{column.split}, example {example}: {label!r} {what}",
                 expected=f"{counted(len(words), 'tag')}, one a word",
-                received="none" if tags is None else str(len(tags)),
+                received=str(len(tags)) if listed else repr(tags)[:80],
                 remedy="choose a --label that holds one tag a word",
             )
     return [[*map(str, tags)] if ok else None for tags, ok in zip(frame[label], present, strict=True)], present

@@ -146,6 +146,29 @@ def test_a_long_text_loses_its_end_whatever_the_tokenizer_prefers(copy: Callable
     assert found.tolist() == plain.tokenize([text], None, 6).token_ids.tolist()
 
 
+def test_a_token_that_only_the_tokenizer_has_is_refused_by_name(copy: Callable[[str], Path]) -> None:
+    folder = copy("bert")
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["[E1]"], special_tokens=True)
+    tokenizer.save_pretrained(folder)
+    encoder = load_encoder(str(folder), device="cpu")
+    known = encoder.tokenize(["rain fell"], None, 9).token_ids
+    assert known.max() < encoder.embeddings == encoder.model.config.vocab_size
+    with pytest.raises(EncoderError, match=r"has no embedding for the token '\[E1\]'") as caught:
+        encoder.tokenize(["rain", "rain [E1] fell"], None, 9)
+    assert "resize_token_embeddings" in str(caught.value.remedy)
+
+
+def test_padding_that_only_the_tokenizer_has_is_replaced(copy: Callable[[str], Path]) -> None:
+    folder = copy("gpt2")
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})
+    tokenizer.save_pretrained(folder)
+    encoder = load_encoder(str(folder), device="cpu")
+    assert encoder.tokenizer.pad_token_id >= encoder.embeddings
+    assert encoder.pad_id == 0
+
+
 def test_use_does_not_change_the_identity(tiny: Callable[[str], Any]) -> None:
     encoder = load_encoder(str(tiny("roberta").folder))
     encoder.tokenize(["rain fell again"], None, 4)

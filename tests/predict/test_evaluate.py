@@ -317,6 +317,33 @@ def test_a_column_and_a_number_of_examples_that_are_named_are_what_is_scored(
     assert likely(turned)[1] != pytest.approx(wanted, abs=1e-3)
 
 
+def test_labels_in_a_parquet_file_of_pandas_are_read_as_they_stand(
+    runs: Path, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Neither the column that was the index of its frame nor an NA is lost."""
+    [run] = [path.parent for path in runs.glob("*/run.json") if "ladder" in read_json(path)["spec"]["fusion"]]
+    lacking = [{**row, "label": None if at == 0 else row["label"]} for at, row in enumerate(rows)]
+    pd.DataFrame(lacking).convert_dtypes().set_index("label").to_parquet(tmp_path / "validation.parquet")
+    [found] = fusionkit.evaluate(run, data=tmp_path / "validation.parquet", device="cpu")
+    [head] = found.heads.values()
+    assert head.gold == [row["label"] for row in rows[1:]]
+    assert "1 example of 30 without a label: left out" in found.notes
+
+
+@pytest.mark.parametrize(("column", "kind"), [("text", "string"), ("share", "double")])
+def test_a_tagger_is_not_scored_on_a_column_without_lists(
+    runs: Path, store: Store, rows: list[dict[str, Any]], write: Callable[..., Path], column: str, kind: str
+) -> None:
+    run, _ = (path.parent for path in runs.glob("*/run.json") if read_json(path)["spec"]["task"] == "tagging")
+    with pytest.raises(UsageError, match=f"column '{column}' of validation holds no tags") as caught:
+        fusionkit.evaluate(run, data=write(rows), labels=column, device="cpu")
+    assert caught.value.received == kind
+    with pytest.raises(UsageError, match=f"validation, example 0: '{column}' holds no tags"):
+        fusionkit.evaluate(run, data=store.path, labels=column)
+    with pytest.raises(UsageError, match="tags empty in all of validation"):
+        fusionkit.evaluate(run, data=write({**row, "tags": None} for row in rows), device="cpu")
+
+
 def test_no_data_is_refused(runs: Path) -> None:
     with pytest.raises(UsageError, match="no data is given"):
         fusionkit.evaluate(runs, data=[])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -98,6 +99,15 @@ def test_a_parquet_file_of_them_has_the_same_bytes_each_time_and_is_cut_into_row
     assert sum(rows) == 3000
     assert len(rows) == 3  # 27 MB in groups of about 8 MiB
     assert file.read().equals(examples.head())
+
+
+def test_pandas_reads_plain_columns_of_examples_that_came_from_pandas(tmp_path: Path) -> None:
+    """Its metadata would make `id` the index and a missing label NA."""
+    frame = pd.DataFrame({"id": ["a", "b"], "label": ["x", None]}).convert_dtypes().set_index("id")
+    deque(Examples.of(pa.Table.from_pandas(frame)).written(tmp_path / "examples"), 0)
+    found = pd.read_parquet(tmp_path / "examples")
+    assert sorted(found.columns) == ["id", "label"]
+    assert found["label"].tolist()[1] is not pd.NA
 
 
 def test_few_examples_are_one_row_group(tmp_path: Path) -> None:

@@ -67,6 +67,12 @@ def test_a_tag_column_may_be_absent_from_a_split() -> None:
     assert mended.splits["test"].column_names == ["id", "tokens"]
 
 
+def test_a_tag_column_may_be_empty_in_a_split() -> None:
+    source = source_of(train={"tokens": [["a"]], "tags": [["O"]]}, test={"tokens": [["b"]], "tags": [None]})
+    mended, _ = prepared(source, TAGGED)
+    assert mended.splits["test"].head().column("tags").to_pylist() == [None]
+
+
 @pytest.mark.parametrize(
     ("columns", "roles", "named"),
     [
@@ -102,6 +108,8 @@ def test_ragged_tags_say_how_many_came_and_how_many_were_due() -> None:
         ({"tokens": [[1, 2]]}, Columns(tokens="tokens"), "column 'tokens' of train holds no words"),
         ({"tokens": [[["a"]]]}, Columns(tokens="tokens"), "column 'tokens' of train holds no words"),
         ({"other": ["a"]}, Columns(text="text"), "train has no column 'text'"),
+        ({"tokens": [["a"]], "tags": ["O"]}, TAGGED, "column 'tags' of train holds no tags"),
+        ({"tokens": [["a"]], "tags": [[["O"]]]}, TAGGED, "column 'tags' of train holds no tags"),
     ],
 )
 def test_a_column_that_does_not_suit_its_role_is_refused(columns: dict[str, Any], roles: Columns, named: str) -> None:

@@ -173,3 +173,13 @@ def test_a_limit_takes_the_first_examples_of_each_split_of_any_format(tmp_path: 
     }
     assert found == {split: words[:limit] for split, words in FEW.items()}
     assert source.name == f"few (first {limit})"
+
+
+def test_a_column_of_objects_without_a_key_is_left_out_and_named(tmp_path: Path) -> None:
+    """Parquet, in which a store keeps examples, cannot hold it."""
+    lines = ['{"text": "a", "meta": {}, "more": [{"deep": {}}], "some": {}}', '{"text": "b", "some": {"key": 1}}']
+    (tmp_path / "train.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    source = open_source(str(tmp_path / "train.jsonl"))
+    assert source.notes == ["train: column meta, more left out: objects without a key cannot be stored"]
+    pieces = list(source.splits["train"].written(tmp_path / "examples.parquet"))
+    assert pa.Table.from_batches(pieces).to_pydict() == {"text": ["a", "b"], "some": [{"key": None}, {"key": 1}]}
