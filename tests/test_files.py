@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.io import files
 from fusionkit.io.files import (
     aside_of,
+    checked_bytes,
     disk_errors,
     read_json,
     sync_folder,
@@ -172,7 +174,7 @@ DISK = {
     errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk is full", errno.EFBIG: "the disk is full",
     errno.EACCES: "cannot write", errno.EROFS: "cannot write", errno.EPERM: "cannot write",
     errno.ENOTDIR: "cannot write", errno.EISDIR: "cannot write", errno.EEXIST: "cannot write",
-    errno.EIO: "cannot write",
+    errno.EIO: "cannot write", errno.EBUSY: "cannot write", errno.EXDEV: "cannot write",
 }  # fmt: skip
 
 
@@ -185,7 +187,7 @@ def test_each_refusal_of_the_disk_becomes_one_clear_error(tmp_path: Path) -> Non
         assert str(missing) in str(caught.value)
         assert os.strerror(number) in str(caught.value)
         seen += 1
-    assert seen == 10
+    assert seen == 12
 
 
 def test_other_errors_pass_through(tmp_path: Path) -> None:
@@ -227,6 +229,14 @@ def test_damaged_json_is_a_store_error_that_names_the_file(tmp_path: Path, conte
 def test_missing_json_is_a_store_error_that_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"manifest\.json is missing"):
         read_json(tmp_path / "manifest.json")
+
+
+@pytest.mark.parametrize("read", [read_json, lambda path: checked_bytes(path, "", "the run's weights", "train again")])
+def test_a_file_that_cannot_be_read_is_neither_damaged_nor_missing(tmp_path: Path, read: Callable[[Path], Any]) -> None:
+    with pytest.raises(StoreError, match=r"^cannot read ") as caught:
+        read(tmp_path / ("x" * 300))
+    assert caught.value.received == os.strerror(errno.ENAMETOOLONG)
+    assert caught.value.remedy == "check the place and its permissions"
 
 
 def test_syncing_reaches_nested_files_and_changes_none(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,18 @@ import pytest
 from upath import UPath
 
 from fusionkit.errors import DataError, StoreError, UsageError
-from fusionkit.io.places import Place, is_file, place_errors, place_of, read_all, read_bytes, refusal, sizes_below
+from fusionkit.io.places import (
+    Place,
+    is_file,
+    is_folder,
+    is_there,
+    place_errors,
+    place_of,
+    read_all,
+    read_bytes,
+    refusal,
+    sizes_below,
+)
 
 
 @pytest.fixture
@@ -118,6 +131,14 @@ def test_files_below_a_folder_are_listed_and_read(where: str, memory: Any, tmp_p
     assert read_all(folder, ["deep/er/b", "none", "a", "deep"]) == {"deep/er/b": b"22", "a": b"1"}
     assert read_all(folder, []) == {}
     assert [is_file(folder / name) for name in ("a", "deep", "deep/c", "none")] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("ask", [is_file, is_folder, is_there])
+def test_a_local_place_that_cannot_be_looked_at_is_one_error(tmp_path: Path, ask: Callable[[Place], bool]) -> None:
+    with pytest.raises(StoreError, match=r"^cannot read ") as caught:
+        ask(tmp_path / ("x" * 300))
+    assert caught.value.received == os.strerror(errno.ENAMETOOLONG)
+    assert not ask(tmp_path / "file" / "below")
 
 
 class SharedError(OSError):

@@ -62,9 +62,10 @@ def encode(
     if workers and settings is None:
         raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
     from fusionkit.cli.info import store_summary
-    from fusionkit.encode.publish import refuse_foreign
+    from fusionkit.encode.publish import refuse_foreign, resolved
 
     shard = given_shard(parts, overwrite, settings is not None)
+    store = resolved(store)  # a draft replaces the folder, and "." would still name the old one
     refuse_foreign(store)
     report = encode_into(store, options, device, settings, overwrite=overwrite, limit=limit, shard=shard)
     from fusionkit.store import open_store

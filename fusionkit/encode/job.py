@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from fusionkit.encode.batching import VERSION as BATCHING
 from fusionkit.encode.masking import required_lm
-from fusionkit.encode.publish import refuse_foreign
+from fusionkit.encode.publish import refuse_foreign, resolved
 from fusionkit.encode.text_pairs import choose_pair_as
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError, first_has_seen_nothing
@@ -95,9 +95,7 @@ def make_job(
         UsageError: ``out`` holds other files.
     """
     progress = progress or NoProgress()
-    # The plan's folder is renamed to this path, which fails for a link and for ".".
-    if isinstance(out, Path) and (out.is_symlink() or not out.name):
-        out = out.resolve()
+    out = resolved(out)
     source, notes = prepared(source, columns)
     for note in [*source.notes, *notes]:
         progress.say(note)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from fusionkit.encode.job import Job
 from fusionkit.encode.plan import refuse_over_budget, write_plan
+from fusionkit.encode.publish import has_leftovers
 from fusionkit.errors import StoreError
 from fusionkit.io.object_storage import UnansweredError
 from fusionkit.io.places import Place, place_errors, remove
@@ -55,11 +56,33 @@ def open_plan(job: Job, overwrite: bool) -> OpenedPlan:
 
 def is_finished(job: Job) -> bool:
     """Whether the job's store is complete already, so that no worker need be started for it."""
+    return _finished(job) is not None
+
+
+def left_as_it_is(job: Job) -> dict[str, Any] | None:
+    """The manifest of the job's store if it is complete and nothing in or beside it is to be removed or waited for;
+    None otherwise, and for object storage. No lock is taken: such a store may lie where nothing can be written.
+
+    Raises:
+        StoreError: the store is damaged.
+    """
+    if not isinstance(job.out, Path):
+        return None
+    with place_errors(job.out):
+        if (manifest := _finished(job)) is None or has_leftovers(job.out):
+            return None
+        for split in manifest["splits"]:
+            agreed_layout(job.out, manifest, split)
+    return manifest
+
+
+def _finished(job: Job) -> dict[str, Any] | None:
+    """The manifest of the job's store if it is complete, None otherwise."""
     with place_errors(job.out):
         if not is_complete(job.out):
-            return False
+            return None
         known = checked(job.out / MANIFEST)
-        return _request_of(known) == _requested(job)
+    return known if _request_of(known) == _requested(job) else None
 
 
 def _report_losses(job: Job, plan: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError
 from fusionkit.io.files import write_json
 from fusionkit.io.places import Place
-from fusionkit.machine.memory import trim_freed_memory
+from fusionkit.machine.memory import out_of_memory, trim_freed_memory
 from fusionkit.ragged import IntArray, flat_rows
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.layout import chunk_path, part_path
@@ -91,9 +91,13 @@ class PartEncoder:
 
         Args:
             start: when the work on the part began. on_tokens: called with each done batch's number of sub-tokens.
+
+        Raises:
+            EncoderError: the memory of the encoder's device is too small.
         """
-        buffer = self._buffers.get() or PartBuffer([*self._layouts.values()], self._dtype, self._encoder.device)
+        buffer = self._buffers.get()
         try:
+            buffer = buffer or PartBuffer([*self._layouts.values()], self._dtype, self._encoder.device)
             buffer.begin(self._layouts[part.split])
             self._encode_unique(inputs, buffer, on_tokens)
             self._copy_repeated(part, inputs, buffer)
@@ -102,9 +106,16 @@ class PartEncoder:
             if self._computed % TRIM_EVERY == 0:
                 trim_freed_memory()
             return ComputedPart(part, inputs.tokens, start, buffer, buffer.start_transfer())
-        except BaseException:
+        except BaseException as error:
             self._buffers.put(buffer)
-            raise
+            if not isinstance(error, Exception) or (lost := out_of_memory(error)) is None:
+                raise
+            raise EncoderError(
+                f"part {part.chunk} of {part.split} cannot be encoded on {self._encoder.device}",
+                received=lost,
+                remedy="run the same command on a larger GPU or with --device cpu: finished parts are kept. Or encode "
+                "anew (--overwrite) with a smaller --max-length or with --compute-dtype bfloat16",
+            ) from error
 
     def _encode_unique(self, inputs: PartInput, buffer: PartBuffer, on_tokens: Callable[[int], None]) -> None:
         lengths = np.diff(inputs.offsets)

@@ -19,7 +19,7 @@ from typing import Any
 from fusionkit.encode.batches import Part, PartInput
 from fusionkit.encode.job import EncodeProgress, EncodeReport, Job, make_job
 from fusionkit.encode.lock import only_encoder
-from fusionkit.encode.open_plan import is_finished, open_plan
+from fusionkit.encode.open_plan import is_finished, left_as_it_is, open_plan
 from fusionkit.encode.part_records import PartRecord, all_parts, clear_failures, finished_parts
 from fusionkit.encode.parts import NotFiniteError, PartEncoder
 from fusionkit.encode.publish import clear_leftovers
@@ -88,11 +88,12 @@ def encode_job(
     job: Job, *, overwrite: bool = False, run_parts: PartsRunner | None = None, stop: Callable[[], bool] = lambda: False
 ) -> EncodeReport:
     """Run a job, or finish it; arguments and errors as :func:`encode`."""
-    out = job.out
+    out, began = job.out, time.perf_counter()
+    if not overwrite and (manifest := left_as_it_is(job)) is not None:
+        return EncodeReport("complete", time.perf_counter() - began, 0, manifest)
     if run_parts is None and (overwrite or not is_finished(job)):
         job.encoder.refuse_device()
     with place_errors(out), only_encoder(out) as check_lock:
-        began = time.perf_counter()
         clear_leftovers(out)
         plan, resumed = open_plan(job, overwrite)
         if is_complete(out):

@@ -2,12 +2,13 @@
 
 On a local disk the plan is written to a draft folder beside ``out``, which is then renamed. Object storage has no
 renaming of folders: there the draft is a temporary folder, a marker says that an upload is under way, and ``plan.json``
-is uploaded last.
+is uploaded last. In the same order a draft is copied into a local folder that cannot be renamed, such as a mount point.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,10 +18,20 @@ from upath import UPath
 
 from fusionkit.errors import UsageError
 from fusionkit.io.files import disk_errors, sync_folder, sync_tree, write_durably
-from fusionkit.io.places import Place, is_file, is_folder, remove_below, sizes_below, upload
+from fusionkit.io.places import Place, is_file, is_folder, listed, reading, remove_below, sizes_below, upload
 from fusionkit.store.presence import MANIFEST, PLAN, is_store, states_path
 
-MARKER = ".planning"
+MARKER = ".planning"  # on object storage
+COPYING = ".fusionkit-planning"  # the marker in a local folder, whose name no other program gives a file
+IMMOVABLE = (errno.EBUSY, errno.EXDEV)  # of a mount point; of a folder of a lower layer of an overlay file system
+
+
+def resolved(out: Place) -> Place:
+    """The place; of a link, "." or "..", the path that it stands for, because a draft is renamed to ``out``."""
+    if not isinstance(out, Path):
+        return out
+    with reading(out):
+        return out.resolve() if out.is_symlink() or out.name in ("", "..") else out
 
 
 @contextlib.contextmanager
@@ -28,7 +39,8 @@ def draft_folder(out: Place) -> Iterator[Path]:
     """A local folder for the plan; if the block ends without an error, its files become the store at ``out``.
 
     Raises:
-        FusionkitError: the disk is full; nothing is left behind.
+        FusionkitError: the disk is full; nothing is left behind, except in a folder that cannot be renamed, which the
+            next call clears.
     """
     if isinstance(out, Path):
         draft = _draft_of(out)
@@ -64,8 +76,21 @@ def clear_leftovers(out: Place) -> None:
         old.replace(out)
     for folder in (draft, old):
         shutil.rmtree(folder, ignore_errors=True)
+    if is_file(out / COPYING):
+        if not is_store(out):
+            _empty(out)
+        (out / COPYING).unlink()  # last, as above
     for leftover in out.rglob("*.partial"):
         leftover.unlink(missing_ok=True)  # a worker that outlives its driver may rename it first
+
+
+def has_leftovers(out: Path) -> bool:
+    """Whether a finished store has files in its place or beside it that a killed process left, or locks."""
+    return (
+        any(is_file(out / name) for name in (COPYING, PLAN))
+        or any(path.name.startswith(f".{out.name}.") for path in listed(out.parent))
+        or next(out.rglob("*.partial"), None) is not None
+    )
 
 
 def refuse_foreign(out: Place) -> None:
@@ -76,6 +101,7 @@ def refuse_foreign(out: Place) -> None:
         ours = ours or is_file(out / MARKER)
         foreign = not ours and (is_file(out) or bool(sizes_below(out)))
     else:
+        ours = ours or is_file(out / COPYING)
         foreign = out.exists() and not ours and (not out.is_dir() or any(out.iterdir()))
     if foreign:
         raise UsageError(
@@ -99,12 +125,47 @@ def _replaced_of(out: Path) -> Path:
 def _rename(draft: Path, out: Path) -> None:
     old = _replaced_of(out)
     if out.exists():
-        out.replace(old)
+        try:
+            out.replace(old)
+        except OSError as error:
+            if error.errno not in IMMOVABLE:
+                raise
+            _copy(draft, out)
+            return
         draft.replace(out)
         shutil.rmtree(old)
     else:
         draft.replace(out)
     sync_folder(out.parent)
+
+
+def _copy(draft: Path, out: Path) -> None:
+    """Replace the content of a folder by a draft's, in the order of :func:`_upload`."""
+    (out / COPYING).touch()
+    sync_folder(out)
+    _empty(out)
+    for path in sorted(draft.rglob("*")):  # a folder before its content
+        place = out / path.relative_to(draft)
+        if path.is_dir():
+            place.mkdir()
+        elif path.name != PLAN:
+            shutil.copyfile(path, place)
+    sync_tree(out)
+    write_durably(out / PLAN, (draft / PLAN).read_bytes())
+    (out / COPYING).unlink()
+    shutil.rmtree(draft)
+
+
+def _empty(out: Path) -> None:
+    """Remove all of a store but the marker; manifest and plan first, so that no half of a store is a complete one."""
+    for name in (MANIFEST, PLAN):
+        (out / name).unlink(missing_ok=True)
+    sync_folder(out)
+    for path in out.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != COPYING:
+            path.unlink()
 
 
 def _upload(draft: Path, out: UPath) -> None:

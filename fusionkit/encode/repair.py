@@ -22,6 +22,7 @@ from fusionkit.store import Store
 from fusionkit.store.layout import NOT_MASKED, chunk_name, read_small
 from fusionkit.store.manifest import read_manifest, refuse_other, split_layout
 from fusionkit.store.presence import MANIFEST
+from fusionkit.store.same_encoder import differing
 
 
 def damaged_parts(store: Place, faults: dict[str, str]) -> list[Part]:
@@ -63,10 +64,11 @@ def repair(store: Place, parts: list[Part], encoder: Encoder) -> list[Part]:
     with place_errors(store), only_encoder(store) as check_lock:
         manifest = read_manifest(store)
         recorded = manifest["identity"]["encoder"]
-        try:
-            refuse_other(store, {"encoder": recorded}, {"encoder": encoder.identity})
-        except IdentityError as error:
-            raise IdentityError(error.what, remedy="name the encoder that made the store with --encoder") from None
+        if differing(encoder.identity, recorded):
+            try:
+                refuse_other(store, {"encoder": recorded}, {"encoder": encoder.identity})
+            except IdentityError as error:
+                raise IdentityError(error.what, remedy="name the encoder that made the store with --encoder") from None
         part_encoder = PartEncoder(store, manifest, encoder)
         for part in parts:
             check_lock()

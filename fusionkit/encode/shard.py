@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fusionkit.encode.job import EncodeReport, Job, NoProgress
 from fusionkit.encode.lock import HeldError, only_encoder, refuse_other_shares
-from fusionkit.encode.open_plan import is_finished, open_plan
+from fusionkit.encode.open_plan import is_finished, left_as_it_is, open_plan
 from fusionkit.encode.part_records import all_parts, finished_parts
 from fusionkit.encode.pipeline import commit, serial_parts
 from fusionkit.encode.publish import clear_leftovers
@@ -61,6 +61,8 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
             :func:`fusionkit.encode.encode`.
     """
     out, began = job.out, time.perf_counter()
+    if (manifest := left_as_it_is(job)) is not None:
+        return EncodeReport("complete", time.perf_counter() - began, 0, manifest)
     if shard.number and not is_finished(job):
         job.encoder.refuse_device()
     with place_errors(out), only_encoder(out, f"{shard.number}-of-{shard.of}") as check_lock:

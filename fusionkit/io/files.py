@@ -16,7 +16,7 @@ from typing import Any
 
 from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.io.object_storage import ask
-from fusionkit.io.places import Place, place_errors, read_bytes
+from fusionkit.io.places import Place, place_errors, read_bytes, reading, unreadable
 
 GIB = 1 << 30
 PARTIAL = "partial"  # the end of the name of what is being written
@@ -24,6 +24,7 @@ REFUSALS = (
     errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EIO,
     errno.ENOENT,  # in a folder of the kernel, like /proc
     errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY,
+    errno.EBUSY, errno.EXDEV,  # at a mount point
 )  # fmt: skip
 
 
@@ -114,10 +115,11 @@ def write_fields(path: Place, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Place) -> dict[str, Any]:
-    """A JSON object from a file; StoreError where the file is missing, cut off, or holds something else."""
+    """A JSON object from a file; StoreError where it is missing, cut off, unreadable or holds something else."""
     try:
-        content = read_bytes(path)
-    except FileNotFoundError:
+        with reading(path):
+            content = read_bytes(path)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise StoreError(f"{path} is missing", remedy="run the command that makes it again") from None
     return parse_json(content, path)
 
@@ -146,13 +148,14 @@ def checked_bytes(path: Place, sha256: str, what: str, remedy: str) -> bytes:
         sha256: the recorded hash of the content. what: the name of the content, for errors.
 
     Raises:
-        StoreError: the file is missing, or has another hash.
+        StoreError: the file is missing, has another hash or cannot be read.
     """
     try:
         with place_errors(path):
             content = read_bytes(path)
     except OSError as error:
-        raise damaged(path, what, error.strerror or str(error), remedy) from error
+        known = unreadable(path, error) or damaged(path, what, error.strerror or str(error), remedy)
+        raise known from error
     if (found := hashlib.sha256(content).hexdigest()) != sha256:
         raise damaged(path, f"{what} with sha256 {sha256}", f"{len(content):,} bytes with sha256 {found}", remedy)
     return content

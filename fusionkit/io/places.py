@@ -6,6 +6,7 @@ Local places are :class:`pathlib.Path`, all others :class:`upath.UPath`; code th
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,19 +117,45 @@ def refusal(place: Place, error: Exception) -> StoreError | None:
     return StoreError(f"cannot use {place}", received=first_line(error, kind=True), remedy=CREDENTIALS)
 
 
+def unreadable(place: Place, error: Exception) -> StoreError | None:
+    """The error for a local file or folder that the operating system does not let be read; None if the place is remote,
+    there is no such file, or ``error`` has another cause.
+    """
+    if not isinstance(place, Path) or not isinstance(error, OSError):
+        return None
+    missing = isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError))
+    if missing or error.errno in (None, errno.EINVAL):  # EINVAL: of a position that a damaged file names
+        return None
+    return StoreError(f"cannot read {place}", received=error.strerror, remedy="check the place and its permissions")
+
+
+@contextlib.contextmanager
+def reading(place: Place) -> Iterator[None]:
+    """Turn the operating system's refusal to read a local file or folder into one clear error."""
+    try:
+        yield
+    except OSError as error:
+        if (known := unreadable(place, error)) is None:
+            raise
+        raise known from error
+
+
 def is_file(place: Place) -> bool:
     """Whether there is such a file. A place that does not answer is an error; pathlib and fsspec would return False."""
-    return place.is_file() if isinstance(place, Path) else _facts(place).get("type") == "file"
+    with reading(place):
+        return place.is_file() if isinstance(place, Path) else _facts(place).get("type") == "file"
 
 
 def is_folder(place: Place) -> bool:
     """Whether there is such a folder, or anything below such a name; errors as in :func:`is_file`."""
-    return place.is_dir() if isinstance(place, Path) else _facts(place).get("type") == "directory"
+    with reading(place):
+        return place.is_dir() if isinstance(place, Path) else _facts(place).get("type") == "directory"
 
 
 def is_there(place: Place) -> bool:
     """Whether there is such a file or folder; errors as in :func:`is_file`."""
-    return place.exists() if isinstance(place, Path) else bool(_facts(place))
+    with reading(place):
+        return place.exists() if isinstance(place, Path) else bool(_facts(place))
 
 
 def size_of(file: Place) -> int:
@@ -189,7 +216,8 @@ def sizes_below(folder: Place) -> dict[str, int]:
 def listed(folder: Place) -> list[Place]:
     """The current content of a folder or bucket; empty where there is none."""
     if isinstance(folder, Path):
-        return list(folder.iterdir()) if folder.is_dir() else []
+        with reading(folder):
+            return list(folder.iterdir()) if folder.is_dir() else []
     with place_errors(folder):
         folder.fs.invalidate_cache()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import threading
@@ -19,6 +20,8 @@ from fusionkit.io.places import Place, place_errors
 from fusionkit.store.cache import ChunkCache
 from fusionkit.store.chunks import map_chunk, read_chunk, read_rows
 from fusionkit.store.layout import ChunkedArray, StatesLayout, chunk_path
+from fusionkit.store.manifest import checked, store_digest
+from fusionkit.store.presence import MANIFEST
 
 AHEAD = 4  # chunks fetched ahead of use
 MOST_MAPPED = 5_000  # chunks of a split; Linux refuses a process more than 65,530 maps
@@ -36,25 +39,35 @@ class ChunkStates(NamedTuple):
 
 
 class MappedChunks:
-    """Uncompressed local chunks: their files are mapped."""
+    """Uncompressed local chunks: their files are mapped.
 
-    def __init__(self, store: Path, split: str, layout: StatesLayout) -> None:
+    Args:
+        digest: of the store that was opened. A store with another digest that replaces it is refused; None refuses
+            nothing.
+    """
+
+    def __init__(self, store: Path, split: str, layout: StatesLayout, digest: str | None = None) -> None:
         self._place = store, split
         self._layout = layout
+        self._manifest, self._digest = store / MANIFEST, digest
+        self._stamp: tuple[int, int] | None = None  # of the manifest that was last seen to have this digest
         self._held: dict[int, ChunkStates] = {}
 
-    def __reduce__(self) -> tuple[type[MappedChunks], tuple[Path, str, StatesLayout]]:
+    def __reduce__(self) -> tuple[type[MappedChunks], tuple[Path, str, StatesLayout, str | None]]:
         # Pickling a map would copy its bytes, so another process maps the files itself.
-        return MappedChunks, (*self._place, self._layout)
+        return MappedChunks, (*self._place, self._layout, self._digest)
 
     def read(self, chunk: int) -> ChunkStates:
-        """One chunk. Raises StoreError: it is missing or damaged."""
+        """One chunk. Raises StoreError: it is missing or damaged, or the store was replaced."""
         found = self._held.get(chunk)
         if found is None:
             if len(self._held) >= MOST_MAPPED:
                 self._held.clear()
             paths = [chunk_path(*self._place, chunk, array.name) for array in self._layout.arrays]
-            maps = [map_chunk(path, array) for path, array in zip(paths, self._layout.arrays, strict=True)]
+            try:
+                maps = [map_chunk(path, array) for path, array in zip(paths, self._layout.arrays, strict=True)]
+            finally:
+                self._refuse_replaced()
             found = self._held[chunk] = ChunkStates(*maps)
         return found
 
@@ -66,10 +79,35 @@ class MappedChunks:
                 array's dtype.
 
         Raises:
-            StoreError: the chunk is missing or damaged.
+            StoreError: the chunk is missing or damaged, or the store was replaced.
         """
         kind = self._layout.arrays[array]
-        read_rows(chunk_path(*self._place, chunk, kind.name), kind, layer, start, out)
+        try:
+            read_rows(chunk_path(*self._place, chunk, kind.name), kind, layer, start, out)
+        finally:
+            self._refuse_replaced()
+
+    def _refuse_replaced(self) -> None:
+        """Raise StoreError if another store has replaced the opened one.
+
+        Call it after a chunk's file was opened: before that, the store could be replaced in between. A repair may write
+        the manifest anew, so a changed file is read.
+        """
+        if self._digest is None:
+            return
+        found: str | None = None
+        with contextlib.suppress(OSError, StoreError):
+            facts = self._manifest.stat()
+            stamp = facts.st_ino, facts.st_mtime_ns
+            if stamp == self._stamp or (found := store_digest(checked(self._manifest))) == self._digest:
+                self._stamp = stamp
+                return
+        raise StoreError(
+            f"{self._place[0]} is not the store that was opened",
+            expected=f"the store with digest {self._digest}",
+            received="no manifest that can be read" if found is None else f"one with digest {found}",
+            remedy="open the store again",
+        )
 
     def announce(self, chunks: Sequence[int]) -> None:
         """These chunks will be read next, in this order."""

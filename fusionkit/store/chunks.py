@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fusionkit.errors import StoreError
 from fusionkit.io.files import write_pieces, write_synced
-from fusionkit.io.places import Place, read_bytes
+from fusionkit.io.places import Place, read_bytes, reading, unreadable
 from fusionkit.store.direct_io import write_past_cache
 from fusionkit.store.layout import CHECKSUM_BYTES, ZSTD_LEVEL, ChunkedArray, damaged_store
 
@@ -82,14 +82,14 @@ def map_chunk(path: Path, array: ChunkedArray) -> NDArray[Any]:
     """An uncompressed chunk as a read-only memory map ``[layers, rows_per_chunk, …]``.
 
     Raises:
-        StoreError: the file is missing, or its size is not that of the layout.
+        StoreError: the file is missing, its size is not that of the layout, or it cannot be read.
     """
     try:
         _check_size(path, path.stat().st_size, array)
-    except FileNotFoundError:
-        raise missing(path) from None
-    # A plain view: slicing the memmap subclass costs more than copying a few rows.
-    return np.memmap(path, dtype=array.dtype, mode="r", shape=array.chunk_shape).view(np.ndarray)
+        # A plain view: slicing the memmap subclass costs more than copying a few rows.
+        return np.memmap(path, dtype=array.dtype, mode="r", shape=array.chunk_shape).view(np.ndarray)
+    except OSError as error:
+        raise (unreadable(path, error) or missing(path)) from error
 
 
 def read_rows(path: Path, array: ChunkedArray, layer: int, start: int, out: NDArray[Any]) -> None:
@@ -99,7 +99,7 @@ def read_rows(path: Path, array: ChunkedArray, layer: int, start: int, out: NDAr
         layer: the layer's position. out: ``[rows, …]``, contiguous.
 
     Raises:
-        StoreError: the file is missing, or its size is not that of the layout.
+        StoreError: the file is missing, its size is not that of the layout, or it cannot be read.
     """
     wanted = out.data.cast("B")
     at = (layer * array.chunk_shape[1] + start) * array.row_bytes
@@ -112,8 +112,8 @@ def read_rows(path: Path, array: ChunkedArray, layer: int, start: int, out: NDAr
                 if not got:
                     raise damaged_store(path, "it ends early")
                 done += got
-    except FileNotFoundError:
-        raise missing(path) from None
+    except OSError as error:
+        raise (unreadable(path, error) or missing(path)) from error
 
 
 def missing(path: Place) -> StoreError:
@@ -145,11 +145,12 @@ def read_chunk(path: Place, array: ChunkedArray, compression: str, recorded: int
     """A whole chunk ``[layers, rows_per_chunk, …]``, local or remote, checked by its checksum and the recorded one.
 
     Raises:
-        StoreError: it is missing or damaged, or another store's.
+        StoreError: it is missing, damaged or another store's, or it cannot be read.
     """
     try:
-        raw = read_bytes(path)
-    except (FileNotFoundError, IsADirectoryError):
+        with reading(path):
+            raw = read_bytes(path)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise missing(path) from None
     fault = _fault_of(raw, array, compression, recorded)
     if fault == OTHER:
@@ -171,8 +172,17 @@ def chunk_fault(path: Place, array: ChunkedArray, compression: str, recorded: in
     """What is wrong with a chunk's file: its size, its own checksum or the recorded one; None if nothing is."""
     try:
         return _fault_of(read_bytes(path), array, compression, recorded)
-    except (FileNotFoundError, IsADirectoryError):
+    except OSError as error:
+        return reading_fault(path, error)
+
+
+def reading_fault(path: Place, error: OSError) -> str:
+    """What is wrong with a file whose reading failed; the error of a remote place is raised again."""
+    if isinstance(error, (FileNotFoundError, IsADirectoryError)):
         return "missing"
+    if not isinstance(path, Path):
+        raise error
+    return f"cannot be read: {error.strerror or error}"
 
 
 def _fault_of(raw: bytes, array: ChunkedArray, compression: str, recorded: int) -> str | None:

@@ -27,7 +27,7 @@ from zarr.storage import FsspecStore
 
 from fusionkit.errors import StoppedError, StoreError, first_line
 from fusionkit.io.object_storage import Bounded
-from fusionkit.io.places import AnyPlace, Place, refusal
+from fusionkit.io.places import AnyPlace, Place, refusal, unreadable
 from fusionkit.specs import MASKED
 from fusionkit.store.presence import STATES, states_path
 
@@ -282,7 +282,8 @@ def checked_offsets(offsets: NDArray[Any], end: int | None, path: Place) -> NDAr
 def damaged_store(path: Place, received: str | Exception) -> StoreError:
     """The error for a file of a store that cannot be read, from the error of reading it or what it holds."""
     if isinstance(received, Exception):
-        if not isinstance(received, FileNotFoundError) and (known := refusal(path, received)) is not None:
+        missing = isinstance(received, FileNotFoundError)
+        if not missing and (known := refusal(path, received) or unreadable(path, received)) is not None:
             return known
         received = first_line(received, kind=True)
     return StoreError(f"{path} is damaged", received=received, remedy="see `fusionkit verify`, then encode again")

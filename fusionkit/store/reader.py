@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from fusionkit.errors import StoppedError, UsageError, first_line, unknown_name
-from fusionkit.io.places import Place, place_errors, place_of, read_bytes
+from fusionkit.io.places import Place, place_errors, place_of, read_bytes, unreadable
 from fusionkit.ragged import IntArray, Ragged, chosen_examples, flat_rows, resolved_index
 from fusionkit.specs import MASKED, digest_of
 from fusionkit.store.cache import default_cache
@@ -153,7 +153,7 @@ class Split:
         try:
             found = pd.read_parquet(file)
         except (OSError, ValueError) as error:  # Arrow's own errors are ValueErrors
-            raise damaged_store(path, first_line(error)) from error
+            raise (unreadable(path, error) or damaged_store(path, first_line(error))) from error
         if len(found) != len(self):
             raise damaged_store(path, f"{len(found)} examples, not {len(self)}")
         return found
@@ -244,7 +244,7 @@ class Store:
         if self.is_planned:
             return PlannedChunks(self.path)
         if isinstance(self.path, Path) and self._is_mapped:
-            return MappedChunks(self.path, split, layout)
+            return MappedChunks(self.path, split, layout, self.digest)
         # By address, as the checksums of another store may be chosen to be equal; by checksums, as a new store may be
         # at the same address.
         recorded = self.manifest["splits"][split]["chunks"]

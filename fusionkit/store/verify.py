@@ -12,8 +12,8 @@ from typing import Any
 from fusionkit.errors import StoreError
 from fusionkit.io.files import damaged, sha256_of
 from fusionkit.io.object_storage import UnansweredError
-from fusionkit.io.places import Place, is_file, place_errors
-from fusionkit.store.chunks import chunk_fault
+from fusionkit.io.places import Place, place_errors
+from fusionkit.store.chunks import chunk_fault, reading_fault
 from fusionkit.store.layout import LM_HEAD, chunk_name
 from fusionkit.store.manifest import disagreement, read_manifest, split_layout
 from fusionkit.store.presence import MANIFEST, states_path
@@ -80,6 +80,9 @@ def refuse_changed_files(path: Path, recorded: dict[str, str]) -> None:
 
 
 def _file_fault(file: Place, digest: Any) -> str | None:
-    if not is_file(file):
-        return "missing"
-    return None if sha256_of(file) == digest else "its bytes do not match its checksum"
+    try:
+        if isinstance(file, Path) and not file.is_file():
+            return "missing"
+        return None if sha256_of(file) == digest else "its bytes do not match its checksum"
+    except OSError as error:
+        return reading_fault(file, error)

@@ -75,6 +75,18 @@ def test_encoding_again_finds_nothing_to_do(fusionkit: Command, store: Path, cor
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
 
 
+def test_the_folder_one_is_in_can_be_the_store(
+    fusionkit: Command, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    done = fusionkit("encode", corpus, "--out", ".", "--layers", "6", "--rows", "mean", "--json")
+    assert done.code == 0, done.err
+    assert (done.json["outcome"], done.json["rows_total"]) == ("encoded", 130)
+    monkeypatch.chdir(tmp_path)
+    assert fusionkit("verify", "here").code == 0
+
+
 def test_a_plan_for_gpus_is_made_without_one(fusionkit: Command, corpus: Path, tmp_path: Path) -> None:
     """Also for a precision that only a GPU has."""
     words = ("encode", corpus, "--out", tmp_path / "s", "--device", "cuda", "--compute-dtype", "tf32")

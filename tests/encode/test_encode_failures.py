@@ -76,6 +76,19 @@ def test_states_too_large_for_float16_name_the_layer_and_what_would_do(
         assert 69_000 < float(largest) < 71_000
 
 
+def test_memory_that_does_not_suffice_is_one_error_and_the_work_goes_on(
+    source: Source, encoded: Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real allocation that nobody can make."""
+    with monkeypatch.context() as patch:
+        patch.setattr("fusionkit.encode.parts.forward", lambda *_: torch.empty(1 << 50))
+        with pytest.raises(EncoderError, match="part 0 of train cannot be encoded on cpu") as caught:
+            encoded(source, tmp_path / "s")
+    assert str(caught.value.received).startswith("out of memory: ")
+    assert "--max-length" in str(caught.value.remedy)
+    assert encoded(source, tmp_path / "s").outcome == "resumed"
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of one MiB."""
@@ -130,6 +143,13 @@ def test_a_full_disk_is_one_error_and_with_space_again_the_work_goes_on(
     assert_same(out, whole)
     assert [path.name for path in small_disk.iterdir()] == ["s"]
     assert all(checked.fault is None for checked in verify_store(out))
+
+
+def test_a_mount_point_can_be_the_store(source: Source, encoded: Encoding, small_disk: Path) -> None:
+    for overwrite in (False, True):
+        assert encoded(source, small_disk, rows="mean", overwrite=overwrite).outcome == "encoded"
+        assert all(checked.fault is None for checked in verify_store(small_disk))
+        assert [path.name for path in small_disk.parent.iterdir()] == [small_disk.name]
 
 
 def test_a_place_that_may_not_be_written_is_one_error(source: Source, encoded: Encoding, tmp_path: Path) -> None:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import errno
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
 from fusionkit.encode import EncodeReport
 from fusionkit.encode.job import fingerprint
+from fusionkit.encode.publish import COPYING
 from fusionkit.encoder import Encoder
-from fusionkit.errors import IdentityError, StoppedError, StoreError, UsageError
+from fusionkit.errors import FusionkitError, IdentityError, StoppedError, StoreError, UsageError
 from fusionkit.sources import Examples, Source
 from fusionkit.store import open_store
 
@@ -139,6 +143,53 @@ def test_an_empty_folder_and_missing_parents_are_fine(few: Source, encoded: Enco
     for out in (tmp_path / "empty", tmp_path / "a" / "b" / "s"):
         assert encoded(few, out).outcome == "encoded"
         assert len(open_store(out)["train"]) == 5
+
+
+@pytest.mark.parametrize("number", [errno.EBUSY, errno.EXDEV])
+def test_a_folder_that_cannot_be_renamed_gets_the_files(
+    few: Source, encoded: Encoding, assert_same: Callable[[Path, Path], None], original: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, number: int,
+) -> None:  # fmt: skip
+    """A mount point; on an overlay file system, a folder of an image."""
+    (out := tmp_path / "s").mkdir()
+    rename = Path.replace
+
+    def fails(file: Path, to: Path) -> Path:
+        if file == out:
+            raise OSError(number, os.strerror(number))
+        return rename(file, to)
+
+    monkeypatch.setattr(Path, "replace", fails)
+    assert encoded(few, out).outcome == "encoded"
+    assert_same(out, original)
+    assert encoded(few, out, rows="cls", overwrite=True).outcome == "encoded"
+    assert open_store(out).rows == "cls"
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize(
+    ("left", "outcome"), [("the old store", "complete"), ("half of a plan", "encoded"), ("a plan", "resumed")]
+)
+def test_what_a_process_killed_while_it_copied_its_files_leaves_is_no_other_programs(
+    few: Source, encoded: Encoding, assert_same: Callable[[Path, Path], None], original: Path, store: Path, left: str,
+    outcome: str,
+) -> None:  # fmt: skip
+    (store / COPYING).touch()
+    if left == "half of a plan":
+        (store / "manifest.json").unlink()
+    elif left == "a plan":
+        (store / "manifest.json").rename(store / "plan.json")
+    assert encoded(few, store).outcome == outcome
+    assert_same(store, original)
+
+
+def test_a_finished_store_may_lie_where_nothing_can_be_written(
+    few: Source, encoded: Encoding, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusionkit.encode.lock.try_lock", Mock(side_effect=OSError(errno.EROFS, "read-only")))
+    assert encoded(few, store).outcome == "complete"
+    with pytest.raises(FusionkitError, match="cannot write"):
+        encoded(few, store, overwrite=True)
 
 
 def test_a_link_to_a_folder_elsewhere_is_followed(few: Source, encoded: Encoding, tmp_path: Path) -> None:

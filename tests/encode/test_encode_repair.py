@@ -79,6 +79,14 @@ def test_another_encoder_repairs_nothing(store: Path, encoder: Encoder) -> None:
     assert faults(store) == {CHUNKS.format("train", 3): "missing"}
 
 
+def test_the_same_encoder_of_another_revision_repairs(store: Path, encoder: Encoder) -> None:
+    """Of a hub id it is the commit, of a folder None."""
+    (store / CHUNKS.format("train", 3)).unlink()
+    elsewhere = dataclasses.replace(encoder, identity={**encoder.identity, "revision": "0123"})
+    assert repair(store, damaged_parts(store, faults(store)), elsewhere) == []
+    assert faults(store) == {}
+
+
 def test_what_came_from_the_source_cannot_be_repaired(store: Path) -> None:
     (store / "examples" / "train.parquet").unlink()
     with pytest.raises(StoreError, match="cannot be repaired from the store alone") as caught:

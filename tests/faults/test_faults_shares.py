@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -132,6 +134,13 @@ def test_a_share_that_is_stopped_goes_on(shared: Sharing, assert_same: Same, tmp
 def test_a_share_that_waits_for_the_lock_can_be_stopped(shared: Sharing, tmp_path: Path) -> None:
     with only_encoder(tmp_path / "s"), pytest.raises(StoppedError, match="another process"):
         shared(tmp_path / "s", 1, 2, lambda: True)
+
+
+def test_a_share_of_a_finished_store_needs_no_lock(
+    shared: Sharing, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusionkit.encode.lock.try_lock", Mock(side_effect=OSError(errno.EROFS, "read-only")))
+    assert shared(whole, 1, 2).outcome == "complete"
 
 
 @pytest.mark.parametrize("text", ["", "3", "4/3", "-1/3", "1/0", "0/0", "a/b", "1/3/5", "1 / 3"])

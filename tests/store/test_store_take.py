@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +143,20 @@ def test_damaged_examples_are_one_error_when_they_are_read(fresh: Any, keep: int
         path.write_bytes(raw[:keep])
     with pytest.raises(StoreError, match=r"train\.parquet is damaged"):
         _ = open_store(fresh.path)["train"].examples
+
+
+FILES: dict[str, Callable[[Split], object]] = {
+    "states.zarr/train/hidden_states/c/2/0/0": lambda split: split.hidden_states[20:30],
+    "states.zarr/train/row_offsets/c/0": lambda split: split.row_offsets,
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_cannot_be_read_is_not_called_damaged(fresh: Any, name: str) -> None:
+    path = fresh.path / name
+    path.unlink()
+    path.symlink_to(path)
+    with pytest.raises(StoreError, match=r"^cannot read ") as caught:
+        FILES[name](open_store(fresh.path)["train"])
+    assert caught.value.received == os.strerror(errno.ELOOP)
+    assert caught.value.remedy == "check the place and its permissions"

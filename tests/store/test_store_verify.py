@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +39,31 @@ def test_a_flipped_bit_of_a_chunk_is_found(fresh: Any, at: int) -> None:
     """Of 300 bytes of states or of the four of the checksum."""
     flipped(fresh.path / CHUNK, at)
     assert faults(fresh.path) == {CHUNK: "its bytes do not match its checksum"}
+
+
+def test_files_that_cannot_be_read_are_named_and_the_others_are_checked(
+    fresh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunks = [fresh.path / CHUNK.replace("/3/", f"/{number}/") for number in range(5)]
+    flipped(chunks[0], 0)
+    shutil.rmtree(chunks[2].parent)
+    chunks[2].parent.touch()
+    chunks[3].unlink()
+    chunks[3].symlink_to(chunks[3])
+    opened = Path.open
+
+    def fails(path: Path, *given: Any, **named: Any) -> Any:
+        if path.suffix == ".parquet":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(path, *given, **named)
+
+    monkeypatch.setattr(Path, "open", fails)
+    told = {2: errno.ENOTDIR, 3: errno.ELOOP}
+    assert faults(fresh.path) == {
+        CHUNK.replace("/3/", "/0/"): "its bytes do not match its checksum",
+        **{CHUNK.replace("/3/", f"/{n}/"): f"cannot be read: {os.strerror(each)}" for n, each in told.items()},
+        "examples/train.parquet": f"cannot be read: {os.strerror(errno.EIO)}",
+    }
 
 
 @pytest.mark.parametrize("size", [0, 1, 150, 303])

@@ -23,7 +23,7 @@ from fusionkit.dataset.share import Share
 from fusionkit.dataset.stores import Stores, shares_of, stores_of
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
-from fusionkit.errors import FusionkitError, StoppedError, UsageError
+from fusionkit.errors import FusionkitError, StoppedError, StoreError, UsageError
 from fusionkit.fit.executor.through_encoder import SAVE_EVERY, OnStep, StateFile, no_report, trainer
 from fusionkit.fit.executor.units import data_key, pools_first
 from fusionkit.fit.model.checkpoint import TrainedRun, open_runs
@@ -147,10 +147,10 @@ def opening_of(context: SweepContext) -> Opening | None:
     """How another process opens the same context; None if a store or run is not at the place that it names.
 
     Returns:
-        ``parts``: addresses of stores, each with the share that is trained on; ``tasks``: the choices of each of
-        several tasks, with the digest of its store; ``evaluate_on``: addresses, empty unless the store is a mix;
-        ``starts``: folders of finished runs; ``draws``, ``sharers``, ``device``, ``halving``, ``save_every``: as in
-        :class:`SweepContext`.
+        ``parts``: addresses and digests of stores, each with the share that is trained on; ``tasks``: the choices of
+        each of several tasks, with the digest of its store; ``evaluate_on``: addresses and digests, empty unless the
+        store is a mix; ``starts``: folders of finished runs; ``draws``, ``sharers``, ``device``, ``halving``,
+        ``save_every``: as in :class:`SweepContext`.
     """
     store = context.store
     folders = [start.folder for start in context.starts.values()]
@@ -158,9 +158,9 @@ def opening_of(context: SweepContext) -> Opening | None:
         return None
     choices = store.choices if isinstance(store, TaskStores) else ()
     return {
-        "parts": [[address(part.store.path), part.part] for part in shares_of(store)],
+        "parts": [[*_named(part.store), part.part] for part in shares_of(store)],
         "tasks": [{**vars(each), "store": each.store.digest} for each in choices],
-        "evaluate_on": [address(each.path) for each in store.evaluation_stores] if isinstance(store, Mix) else [],
+        "evaluate_on": [_named(each) for each in store.evaluation_stores] if isinstance(store, Mix) else [],
         "starts": [str(path.resolve()) for path in folders],
         "draws": context.draws,
         "sharers": context.sharers,
@@ -173,9 +173,8 @@ def opening_of(context: SweepContext) -> Opening | None:
 def open_context(opening: Opening) -> SweepContext:
     """Open a context; errors are those of stores, mixes and runs, and of a device that is not there."""
     starts, device = open_runs(opening["starts"]), device_of(opening["device"])
-    # A store may be only planned: what runs need of it was checked before.
-    parts = [Share(open_planned(place), part) for place, part in opening["parts"]]
-    evaluation_stores = [open_planned(place) for place in opening["evaluate_on"]]
+    parts = [Share(_opened(place, digest), part) for place, digest, part in opening["parts"]]
+    evaluation_stores = [_opened(place, digest) for place, digest in opening["evaluate_on"]]
     store: Stores = Mix(parts, evaluation_stores) if evaluation_stores else parts[0].store
     if opening["tasks"]:
         known = {part.store.digest: part.store for part in parts}
@@ -187,6 +186,28 @@ def open_context(opening: Opening) -> SweepContext:
 def address(place: Place) -> str:
     """A place as a text that :func:`fusionkit.io.places.place_of` reads alike from any working directory."""
     return str(place.resolve()) if isinstance(place, Path) else str(place)
+
+
+def _named(store: Store) -> list[str]:
+    """The address and the digest of a store."""
+    return [address(store.path), store.digest]
+
+
+def _opened(place: str, digest: str) -> Store:
+    """The store with this digest. It may be only planned: what runs need of it was checked before.
+
+    Raises:
+        StoreError: there is another store, or none.
+    """
+    store = open_planned(place)
+    if store.digest != digest:
+        raise StoreError(
+            f"{place} is not the store that the sweep began with",
+            expected=f"the store with digest {digest}",
+            received=f"one with digest {store.digest}",
+            remedy="put that store back, or run the same command again to fit over the new one",
+        )
+    return store
 
 
 def _opens_again(store: Store) -> bool:
