@@ -39,7 +39,9 @@ SHARED = {
     "nothing": "all",
     "alone": "several tasks are refused",
 }
-PAGES = {"fusion": ("A fusion", "fusions.md"), "head": ("A head", "heads.md")}  # what help lists in full
+PAGES = {  # what help lists in full
+    "fusion": ("A fusion", "fusions.md"), "head": ("A head", "heads.md"), "method": ("a method", "methods.md"),
+}  # fmt: skip
 # What is given as an example where a choice or a default does not show it.
 EXAMPLES = {
     "plan method": "pals:126", "plan fusion": "extra-layers:1", "tasks": "8", "budget-per-task": "400000",
@@ -98,7 +100,7 @@ def options_of_command(name: str) -> str:
 
 
 def help_of(command: str, option: click.Option) -> str:
-    """What help says of an option; in place of all fusions or heads a link to their page."""
+    """What help says of an option; in place of all fusions, heads or methods a link to their page."""
     name = option.opts[0].removeprefix("--")
     if command == "fit" and name in PAGES:
         what, page = PAGES[name]

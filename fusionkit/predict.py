@@ -7,7 +7,7 @@ two differ by the rounding of the store's dtype, and so do scores.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -235,22 +235,26 @@ class Predictor:
             self.passes.append(EncoderPass.of(trained, heads))
 
     def predict(
-        self, texts: Sequence[str] | Sequence[Sequence[str]], pairs: Sequence[str] | None = None, *, start: int = 0
+        self, texts: Iterable[str] | Iterable[Sequence[str]], pairs: Iterable[str] | None = None, *, start: int = 0
     ) -> list[Prediction]:
         """The answers of every head, one prediction per example, in order.
 
         Args:
-            texts: texts, or lists of words, as in training. pairs: the second texts of pairs. start: the number of the
-                first example, for errors.
+            texts: texts, or lists of words, as in training: a list, an array or a column of pandas. pairs: the second
+                texts of pairs. start: the number of the first example, for errors.
 
         Raises:
-            UsageError: input of another kind than in training, or a text without any sub-token.
+            UsageError: input of another kind than in training, a text without any sub-token, or one that holds half of
+                a surrogate pair.
         """
-        self._refuse(texts, pairs)
+        # Neither an array nor a column of pandas has a truth value.
+        given: str | list[Any] = texts if isinstance(texts, str) else list(texts)
+        seconds = None if pairs is None else list(pairs)
+        self._refuse(given, seconds)
         found: list[Prediction] = []
-        for at in range(0, len(texts), BLOCK):
+        for at in range(0, len(given), BLOCK):
             block = slice(at, at + BLOCK)
-            found += self._predict(texts[block], None if pairs is None else pairs[block], start + at)
+            found += self._predict(given[block], None if seconds is None else seconds[block], start + at)
         return found
 
     def _predict(

@@ -35,6 +35,7 @@ COMMANDS = {
     "doctor": "Print what is found here, for a bug report.",
     "demo": "Encode the bundled corpus and compare four fusions on it.",
 }
+RESUMED = {"encode", "fit", "run"}  # they go on from what an interrupted call has finished
 
 
 class Lazy(click.Group):
@@ -98,7 +99,8 @@ def main() -> None:
             click.echo(printable(f"fusionkit: {told}"), err=True)
             sys.exit(told.exit_code)
         except (click.Abort, KeyboardInterrupt):
-            click.echo("fusionkit: interrupted; finished work is kept, run the same command to go on", err=True)
+            kept = "; finished work is kept, run the same command to go on"
+            click.echo(f"fusionkit: interrupted{'' if RESUMED.isdisjoint(sys.argv[1:2]) else kept}", err=True)
             sys.exit(130)
         except BrokenPipeError:
             # The reader of our output has gone; Python must not complain while it exits.

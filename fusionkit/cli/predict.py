@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,9 @@ def predict(
     if predictor.left_out:
         log().print(f"no answer of {', '.join(predictor.left_out)}: they read other input; --takes chooses it")
     if given is None or given == "-":
-        blocks = blocks_of(predictor, sys.stdin if given else texts)
+        # In some locales sys.stdin itself reads bytes that are not UTF-8 as lone surrogates.
+        lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig") if given else texts
+        blocks = blocks_of(predictor, lines)
     else:
         blocks = blocks_of_file(predictor, given, roles, names)
     cut, number = 0, 0

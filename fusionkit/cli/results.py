@@ -36,6 +36,14 @@ def results(context: click.Context, /, runs: Path, kind: str, as_json: bool, **h
     test were kept (`fit` keeps them). --over seeds takes the test examples as given, --over examples the runs. A table
     leaves out columns that the terminal is too narrow for; the other formats have all.
     """
+    chosen = context.get_parameter_source("kind") == ParameterSource.COMMANDLINE
+    if as_json and chosen and kind != "json":
+        raise UsageError(
+            "--json and --format name two formats",
+            expected="one of the two",
+            received=f"--json and --format {kind}",
+            remedy="leave one of them out",
+        )
     how["baseline"] = how["baseline"] or None
     if how["baseline"] is None:
         for name in OF_BASELINES:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, given_store, out, print_json, say_at_once, table
-from fusionkit.errors import StoreError
+from fusionkit.errors import StoreError, UsageError
 from fusionkit.io.places import Place
 from fusionkit.plural import counted
 
@@ -26,8 +27,20 @@ if TYPE_CHECKING:
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @JSON_OPTION
-def verify(store: Place, repair: bool, sample: int | None, as_json: bool, **how: Any) -> None:
+@click.pass_context
+def verify(
+    context: click.Context, /, store: Place, repair: bool, sample: int | None, as_json: bool, **how: Any
+) -> None:
     """Read every chunk and file of STORE and compare it with its checksum."""
+    if not repair and sample is None:
+        for name in how:
+            if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+                raise UsageError(
+                    f"--{name.replace('_', '-')} is for loading the encoder",
+                    expected="--repair or --sample beside it",
+                    received="neither",
+                    remedy="add one of them, or leave it out",
+                )
     say_at_once(f"opening {store}")
     opened = given_store(store)
     with ProgressBars() as bars:

@@ -76,6 +76,11 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
                 "X holds texts, which a frozen encoder reads once: encode them (`fusionkit encode`) and give the "
                 "store's split as X, or name a method that trains the encoder (method='full')"
             )
+        for name, usual in (("encoder", None), ("encoder_lr", None), ("device", "cpu")):
+            if (given := getattr(self, name)) != usual:
+                raise ValueError(
+                    f"{name}={given!r} is for a method that trains the encoder, like method='full': leave it out"
+                )
         examples = self._examples(X, reset=True)
         spec, split, labels = self._learned(examples, y)
         return self._train(spec, split, labels)

@@ -11,7 +11,7 @@ from sklearn.utils import check_consistent_length
 
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.estimator.base import FusionEstimator, Given
-from fusionkit.estimator.examples import ArrayExamples, word_split
+from fusionkit.estimator.examples import word_split
 from fusionkit.fit.train.decisions import predict
 from fusionkit.statistics.kept_answers import answers_of
 from fusionkit.tags import are_span_tags
@@ -41,7 +41,7 @@ class FusionTagger(FusionEstimator):
             ValueError: the tags do not fit the rows. UsageError: an option that does not exist or fit.
         """
         examples = self._examples(X, reset=True)
-        gold = _tags_of(y, examples)
+        gold = _tags_of(y, np.diff(examples.row_offsets).tolist())
         flat = list(chain.from_iterable(gold))
         self.classes_, targets = np.unique(np.array(flat, dtype=str), return_inverse=True)
         if len(self.classes_) < 2:
@@ -59,10 +59,9 @@ class FusionTagger(FusionEstimator):
         return predict(self.model_, data, split, self.layers_)
 
     def score(self, X: Given, y: Any) -> float:  # noqa: N803
-        """F1 of spans where the tags learned are BIO tags, else the words' accuracy."""
+        """F1 of spans where the tags learned are BIO tags, else the words' accuracy; ``y`` is as in :meth:`fit`."""
         found = self.predict(X)
-        check_consistent_length(found, y)
-        gold = [[str(tag) for tag in tags] for tags in y]
+        gold = _tags_of(y, [len(tags) for tags in found])
         scores = answers_of(TASKS["tagging"], gold, found, self.classes_.tolist()).scores()
         return next(iter(scores.values()))
 
@@ -73,12 +72,12 @@ class FusionTagger(FusionEstimator):
         return tags
 
 
-def _tags_of(y: Any, examples: ArrayExamples) -> list[list[str]]:
+def _tags_of(y: Any, counts: list[int]) -> list[list[str]]:
+    """The tags of each example; ``counts`` are the rows of each."""
     if y is None:
         raise ValueError("FusionTagger requires y to be passed, but the target y is None.")
-    check_consistent_length(range(len(examples)), y)
-    gold = [[tags] if isinstance(tags, str) else [str(tag) for tag in tags] for tags in y]
-    counts = np.diff(examples.row_offsets)
+    check_consistent_length(counts, y)
+    gold = [[str(tag) for tag in ([tags] if isinstance(tags, str) else tags)] for tags in y]
     for example, tags in enumerate(gold):
         if len(tags) != counts[example]:
             raise ValueError(

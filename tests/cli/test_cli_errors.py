@@ -54,9 +54,11 @@ MISTAKES: dict[str, tuple[int, str, str]] = {
     "fit {small} --out {out} --warmup 1": (2, "warmup is out of range", "a share of the steps"),
     "fit {small} --out {out} --lr 0": (2, "lr is out of range", "above 0"),
     "verify {missing}": (2, "is no store", "a path that does not exist"),
+    "verify {small} --device cpu": (2, "--device is for loading the encoder", "add one of them, or leave it out"),
     "info {missing}": (2, "is no store", "a path that does not exist"),
     "results {missing}": (2, "holds no finished run", "a path that does not exist"),
     "results {folder}": (2, "holds no finished run", "run `fusionkit fit` first"),
+    "results {runs} --format csv --json": (2, "--json and --format name two formats", "leave one of them out"),
     "results {runs} --by fusoin": (2, "unknown column of the results 'fusoin'", "did you mean 'fusion'?"),
     "plan --tasks 2 --fusion linear": (2, "--fusion is what each task has on top", "--method full --fusion linear"),
     "plan --tasks 2 --method pals --budget-per-task 1": (2, "nothing of it stays within 1 weight", "write the number"),
@@ -115,7 +117,7 @@ def test_a_mistake_is_one_message_and_changes_nothing(
 
 
 def test_every_place_and_both_exit_codes_are_tried(places: dict[str, Path]) -> None:
-    assert len(MISTAKES) == 41
+    assert len(MISTAKES) == 43
     assert set(LEFT_OUT) <= set(MISTAKES)
     assert {name for name in places if any(f"{{{name}}}" in line for line in MISTAKES)} == set(places)
     assert {code for code, *_ in MISTAKES.values()} == {1, 2}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -126,3 +127,14 @@ def test_an_encode_on_a_full_disk_says_so_and_goes_on_later(
     again = fusionkit(*options, "--out", tiny_disk / "store", "--json")
     assert again.code == 0, again.err
     assert fusionkit("verify", tiny_disk / "store").code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "goes_on"), [("fit", "; finished work is kept, run the same command to go on"), ("results", "")]
+)
+def test_ctrl_c_says_whether_the_same_command_goes_on(
+    fusionkit: Command, monkeypatch: pytest.MonkeyPatch, name: str, goes_on: str
+) -> None:
+    monkeypatch.setattr("fusionkit.cli.main.Lazy.get_command", Mock(side_effect=KeyboardInterrupt))
+    done = fusionkit(name)
+    assert (done.code, done.out, done.err.strip()) == (130, "", f"fusionkit: interrupted{goes_on}")

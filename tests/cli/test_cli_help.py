@@ -12,7 +12,11 @@ import click
 import pytest
 
 import fusionkit as package
+from fusionkit.cli.fit import fit
 from fusionkit.cli.main import COMMANDS
+from fusionkit.fusions import REGISTRY as FUSIONS
+from fusionkit.heads import REGISTRY as HEADS
+from fusionkit.methods import REGISTRY as METHODS
 
 Command = Callable[..., Any]
 
@@ -42,6 +46,13 @@ def test_every_command_explains_itself_and_its_options(name: str, fusionkit: Com
     assert options
     assert all(option.opts[0] in done.out for option in options)
     assert any("--json" in option.opts for option in options)  # every command prints a result
+
+
+def test_help_of_fit_lists_every_fusion_head_and_method() -> None:
+    told = {option.opts[0]: str(option.help) for option in fit.params if isinstance(option, click.Option)}
+    known = {"--fusion": [*FUSIONS.usages.values()], "--head": [*HEADS.names()], "--method": [*METHODS.usages.values()]}
+    for flag, names in known.items():
+        assert [name for name in names if name not in told[flag]] == []
 
 
 def test_the_version_is_the_packages(fusionkit: Command) -> None:

@@ -17,6 +17,7 @@ from fusionkit.dataset.labels import load_task
 from fusionkit.errors import UsageError
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.train.decisions import predict
+from fusionkit.predict import load
 from fusionkit.store import open_store
 
 Command = Callable[..., Any]
@@ -81,6 +82,11 @@ def test_live_answers_about_the_test_split_are_those_over_the_store(
             assert span["text"] == " ".join(sentence["tokens"][span["start"] : span["stop"]])
 
 
+def standard_input(content: bytes) -> io.TextIOWrapper:
+    """Standard input as Python opens it in the locales C, C.UTF-8 and POSIX."""
+    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", errors="surrogateescape")
+
+
 def test_texts_and_lines_are_split_into_words_and_shown_in_a_table(
     fusionkit: Command, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,8 +98,30 @@ def test_texts_and_lines_are_split_into_words_and_shown_in_a_table(
     assert header.split()[0] == "text"
     assert {"intent", "slots"} <= set(header.split())
     assert [row.startswith(text) for row, text in zip(rows, texts, strict=True)] == [True, True]
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join([texts[0], "", texts[1]]) + "\n"))
+    lines = "\n".join([texts[0], "", texts[1]]) + "\n"
+    monkeypatch.setattr("sys.stdin", standard_input(lines.encode("utf-8-sig")))
     assert fusionkit("predict", runs, "--input", "-").out == done.out
+
+
+def test_standard_input_that_is_not_utf_8_is_one_message(
+    fusionkit: Command, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", standard_input(b"ein Flug\ncaf\xe9\n"))
+    done = fusionkit("predict", runs, "--input", "-")
+    assert (done.code, done.out, "Traceback" in done.err) == (1, "", False)
+    assert "standard input is not UTF-8 text" in done.err
+
+
+def test_more_than_one_pass_over_each_text_is_said(
+    fusionkit: Command, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor, said = load(runs), "passes of an encoder over each text"
+    monkeypatch.setattr("fusionkit.predict.load", lambda *_, **__: predictor)
+    done = fusionkit("predict", runs, "Oslo")
+    assert (done.code, said in done.err) == (0, False)
+    predictor.passes *= 2
+    done = fusionkit("predict", runs, "Oslo")
+    assert (done.code, f"2 {said}: runs that trained through it bring one of their own" in done.err) == (0, True)
 
 
 def test_the_columns_of_a_conll_file_can_be_named(fusionkit: Command, runs: Path, tmp_path: Path) -> None:
@@ -175,6 +203,7 @@ def test_a_run_on_control_labels_predicts_nothing(fusionkit: Command, runs: Path
         (("RUNS", "a text", "--columns", "word,tag"), 2, "--columns names a column of a file"),
         (("RUNS", "--input", "FILE", "--columns", "word,word"), 2, "--columns names each column once"),
         (("RUNS", "  "), 2, "nothing to predict"),
+        (("RUNS", "caf\udce9"), 2, "a text cannot be encoded"),
     ],
 )
 def test_a_mistake_is_one_message(

@@ -62,7 +62,7 @@ def test_arrays_lists_and_frames_are_one_row_an_example(toy: Any) -> None:
 
 
 def test_a_tagger_gives_a_tag_a_row_and_the_default_where_there_is_no_state(toy: Any) -> None:
-    ragged, _, tags = toy
+    ragged, labels, tags = toy
     found = FusionTagger("layer:1", epochs=10, lr=1e-2).fit(ragged, tags)
     flat = [tag for row in tags for tag in row]
     assert found.default_ == max(set(flat), key=flat.count)
@@ -73,6 +73,10 @@ def test_a_tagger_gives_a_tag_a_row_and_the_default_where_there_is_no_state(toy:
     assert 0.9 < found.score(ragged, tags) == pytest.approx(same.mean())
     spans = [["B-x" if tag == "up" else "O" for tag in row] for row in tags]
     assert FusionTagger(epochs=1).fit(ragged, pd.Series(spans)).default_ == "O"
+    first = np.stack([ragged[i][0].numpy() for i in range(60)])  # one row an example, with its tag alone
+    one = FusionTagger("layer:1", epochs=2).fit(first, labels)
+    right = [tag == label for (tag,), label in zip(one.predict(first), labels, strict=True)]
+    assert one.score(first, labels) == pytest.approx(np.mean(right))
 
 
 def test_early_stopping_stops(toy: Any) -> None:
@@ -142,6 +146,9 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "labels for numbers": (lambda x, y, t: FusionRegressor().fit(x, y), ValueError, "could not convert"),
     "a number missing": (lambda x, y, t: FusionRegressor().fit(x, [float("nan")] * 60), ValueError, "NaN"),
     "a tag missing": (lambda x, y, t: FusionTagger().fit(x, [t[0][:-1], *t[1:]]), ValueError, "one tag a row"),
+    "a tag missing to score": (
+        lambda x, y, t: FusionTagger(epochs=1).fit(x, t).score(x, [t[0][:-1], *t[1:]]), ValueError, "one tag a row",
+    ),
     "no tags": (lambda x, y, t: FusionTagger().fit(x, None), ValueError, "requires y"),
     "labels for tags": (lambda x, y, t: FusionTagger().fit(x, y), ValueError, "one tag a row"),
     "a table of tags": (lambda x, y, t: FusionTagger().fit(x, [["a"] * 60]), ValueError, "inconsistent numbers"),
@@ -160,6 +167,12 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "patience without validation": (
         lambda x, y, t: FusionClassifier(patience=2).fit(x, y), ValueError, "validation_fraction",
+    ),
+    "an encoder for stored states": (
+        lambda x, y, t: FusionClassifier(encoder="minilm").fit(x, y), ValueError, "encoder='minilm' is for a method",
+    ),
+    "a device for stored states": (
+        lambda x, y, t: FusionClassifier(device="cuda").fit(x, y), ValueError, "device='cuda' is for a method",
     ),
     "a fraction above 1": (lambda x, y, t: FusionClassifier(validation_fraction=2).fit(x, y), ValueError, "leaves"),
     "a fraction that is nearly all": (

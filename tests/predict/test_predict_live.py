@@ -168,6 +168,8 @@ def test_texts_and_pairs_come_as_they_were_trained(make_store: MakeStore, fit_ru
         predictor = fusionkit.load(fit_run(store, label="label", fusions=["linear"]), device="cpu")
         frame = store["validation"].examples
         found = predictor.predict(*(list(frame[column]) for column in roles.values()))
+        assert predictor.predict(*(frame[column] for column in roles.values())) == found
+        assert predictor.predict(*(frame[column].to_numpy() for column in roles.values())) == found
         decided, scores = stored_answers(store, predictor)
         likely = [list(p["label"].probabilities.values()) for p in found]  # type: ignore[union-attr]
         np.testing.assert_allclose(likely, np.concatenate(scores), atol=1e-5)

@@ -124,11 +124,11 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_bytes_and_predicts_every_task
     class Impatient(FitProgress):
         def step(self, work: float, text: str) -> None:
             if "step 7 " in text:
-                raise KilledError
+                raise KilledError(text)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fusionkit.tuning.trainer.TELL_SECONDS", 0)
-        with pytest.raises(KilledError):
+        with pytest.raises(KilledError, match=r"step 7 of 16, loss \d\S*, \d+:\d\d left of this run$"):
             fit(stores, [spec], RunsFolder(tmp_path / "cut"), Impatient(), save_every="2")
     assert (tmp_path / "cut" / spec.digest / "state.safetensors").is_file()
     cut = trained(stores, spec, tmp_path / "cut")

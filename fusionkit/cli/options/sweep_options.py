@@ -21,7 +21,7 @@ from fusionkit.methods.table import REGISTRY as METHODS
 from fusionkit.names import TASKS
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.plural import counted
-from fusionkit.specs import MULTI
+from fusionkit.specs import FROZEN, MULTI
 
 if TYPE_CHECKING:
     from fusionkit.dataset.stores import Stores
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 HEAD_NAMES = (*HEADS.names(), *LM_HEADS)
+TRAINING = [usage for name, usage in METHODS.usages.items() if name != FROZEN]
 # Help and completion of options beyond their entries.
 MORE: dict[str, dict[str, Any]] = {
     "task": {"shell_complete": names((*TASKS, MULTI))},
@@ -40,7 +41,10 @@ MORE: dict[str, dict[str, Any]] = {
         "shell_complete": names(HEAD_NAMES),
         "help": FIT["head"].help.replace("A head", ", ".join(HEAD_NAMES), 1),
     },
-    "method": {"shell_complete": names(METHODS.usages)},
+    "method": {
+        "shell_complete": names(METHODS.usages),
+        "help": FIT["method"].help.replace("a method", ", ".join(TRAINING), 1),
+    },
     "draw-from": {"shell_complete": files},
     "init-from": {"shell_complete": folders},
     "evaluate-on": {"type": PLACE},
