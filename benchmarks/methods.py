@@ -15,9 +15,9 @@ step, the median:
 
 Speed is the loop's time over fusionkit's: 0.9 means that fusionkit takes 11 % more time.
 
-Memory is counted in megabytes (2^20 bytes), as `fit` records it: the weights, the gradients and two moments of those
-that train, and the most bytes of all other tensors that a step holds at a time. Tensors that were there before the step
-are not counted: the loop's inputs, the states that the frozen head reads.
+Memory is counted in megabytes (2^20 bytes), as `fit` records it: the weights, two moments of those that train, and the
+most bytes of all other tensors that a step holds at a time, gradients among them. Tensors that were there before the
+step are not counted: the loop's inputs, the states that the frozen head reads.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ from fusionkit.tuning.passes import FromText
 from fusionkit.tuning.tokens import Tokens
 
 CLASSES, EXAMPLES = 2, 128
-DEFAULT = ("full", "top:3", "houlsby:64", "bitfit", "prompt:20", "prefix:20", "pals:96", "diff-prune")
+DEFAULT = (
+    "full", "top:3", "bitfit", "houlsby:64", "lora:8", "ia3", "prompt:20", "prefix:20", "pals:96", "low-rank:83",
+    "diff-prune",
+)  # fmt: skip
 MB = 2**20
 hf: Any = transformers
 

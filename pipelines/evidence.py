@@ -245,7 +245,8 @@ def with_tables(text: str) -> str:
 
     def written(mark: re.Match[str]) -> str:
         options = dict(option.split("=", 1) for option in mark[4].split())
-        return mark[1] + wrapped(table_of(mark[2], mark[3], options) + "\n" + made_of(mark[2], mark[3], options)) + mark[5]
+        of = mark[2], mark[3], options
+        return mark[1] + wrapped(table_of(*of) + "\n" + made_of(*of)) + mark[5]
 
     return MARK.sub(written, text)
 

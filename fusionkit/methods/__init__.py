@@ -14,7 +14,7 @@
     attached.merge()                                  # where the row says so: a plain model of transformers
 
 :class:`~fusionkit.methods.attached.Attached` has the rest: ``lowest_layer``, ``positions_added``, ``count``,
-``detach``. What a method adds to a model is registered in it as ``model.method_parts``, so that ``model.to``, DDP and
+``detach``. What a method adds to a model is registered in it as ``model.method_parts``, so that ``model.to`` and
 ``named_parameters`` see it. Never ``deepcopy`` a model with a method: its hooks would call the original's parts. Load
 the encoder again, apply the method and load the delta. ``inference_mode`` tensors cannot train: load a model that is to
 be trained outside of it. Parts of a method are drawn from torch's global generator: seed it before ``apply``.

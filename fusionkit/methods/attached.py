@@ -45,7 +45,7 @@ class Attached:
         rates: the rates of trainables that do not take the run's rate, by name.
         penalty: a second loss, a scalar to be added to the task's, where the method has one.
         begin_step: called before each step with the number of steps done and of all steps, where the method has phases;
-            True where what trains has changed: make a new optimizer, and wrap the model in DDP again.
+            True where what trains has changed: make a new optimizer.
         hooks: removed by ``detach``. switched: called when training mode or evaluation mode begins. read, write: get
             and load the delta, where it is not simply the trainables. read_state, write_state: get and load all that
             resuming needs, where that is more than the trainables. fold, undo: do the work of ``merge`` and

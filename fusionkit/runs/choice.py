@@ -25,7 +25,8 @@ from fusionkit.runs.probing import plain_runs
 from fusionkit.runs.record import MEAN
 from fusionkit.runs.summary import AXES, DIGESTS, OF_A_SEED, SEEDS, TUNED
 
-ORDERED = ("lr", "encoder_lr", "epochs")  # tuned numbers: a chosen one can be at the edge of its grid
+RATES = ("lr", "encoder_lr")
+ORDERED = (*RATES, "epochs")  # tuned numbers: a chosen one can be at the edge of its grid
 LISTED = 20  # runs in a message
 UNTOLD = (*DIGESTS, "task", "encoder", "rows")  # columns that are not part of a group's name in notes
 TASK = ("data", "task", "label", "metric")  # runs that differ in these have scores of different things
@@ -37,8 +38,8 @@ class Chosen:
 
     Attributes:
         frame: their rows. columns: the tuned options that had several values. notes: messages for the reader: the
-            values that were tried, chosen values at the edge of their grid, and groups in which no setting has finished
-            with every seed.
+            values that were tried, chosen values at the edge of their grid, groups with one rate beside groups with
+            several, and groups in which no setting has finished with every seed.
     """
 
     frame: pd.DataFrame
@@ -75,9 +76,12 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
     if not columns:
         return Chosen(whole, (), [])
     kept, edges, missing = list[int](), dict[str, list[str]](), list[str]()
+    # Of each group its name, its own rate (the encoder's where it is trained) and how many values of it were tried.
+    rates = list[tuple[str, str, int]]()
     names = _telling(frame, [name for name in keys if name not in UNTOLD]) or keys[-1:]
     # Only the needed columns, indexed by row number: pandas copies each of a hundred columns for each group.
-    narrow = frame[[*dict.fromkeys([*names, *columns, *SEEDS, "status", "metric", "validation_score"])]]
+    read = (*names, *columns, *RATES, *SEEDS, "fusion", "status", "metric", "validation_score")
+    narrow = frame[[*dict.fromkeys(read)]]
     places = tried_in_group.ngroup().to_numpy()
     for _, group in narrow.reset_index(drop=True).groupby(places, sort=True):
         best = _best(group, columns)
@@ -89,11 +93,15 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
         group_name = " ".join(dict.fromkeys(told))
         for edge in _edges(group, best, columns):
             edges.setdefault(edge, []).append(group_name)
+        own = "encoder_lr" if group["encoder_lr"].notna().any() else "lr"
+        if own in tuned and not are_floors(group).any():
+            rates.append((group_name, own, len(_values(group[own]))))
         if len(_seeds(best)) < len(_seeds(group)):
             missing.append(group_name)
     tried = [f"{name} of {', '.join(option_text(name, value) for value in _values(frame[name]))}" for name in columns]
     notes = [f"chosen by validation: {'; '.join(tried)}"]
     notes += [f"{edge}: {first_names(named)}" for edge, named in edges.items()]
+    notes += _single_rates(rates)
     if missing:
         lacking = first_names(missing)
         notes.append(
@@ -212,6 +220,15 @@ def _edges(group: pd.DataFrame, best: pd.DataFrame, columns: Sequence[str]) -> I
         if len(tried) > 1 and value in (tried[0], tried[-1]):
             edge, way = ("least", "smaller") if value == tried[0] else ("largest", "larger")
             yield f"{name} {value:g} is the {edge} that was tried, try {way} ones"
+
+
+def _single_rates(rates: Sequence[tuple[str, str, int]]) -> Iterator[str]:
+    """A message for each rate of which some groups had one value, if other groups had several of theirs."""
+    if all(count == 1 for _, _, count in rates):
+        return
+    for name in RATES:
+        if named := [group for group, own, count in rates if (own, count) == (name, 1)]:
+            yield f"one {name} was tried, it was not chosen among several: {first_names(named)}"
 
 
 def _differs(column: pd.Series[Any]) -> bool:

@@ -1,9 +1,10 @@
 """The costs of a run that trains through the encoder, counted on one of its minibatches, the encoder included.
 
-    peak = weights + gradients + optimizer + activations
+    peak ≤ weights + gradients + optimizer + activations
 
 Symbols: weights, gradients and moments are counted by their bytes, activations are the most bytes of all other tensors
-that one step holds at a time.
+that one step holds at a time. A step in one piece has few gradients while it has the most activations: its peak may be
+less than the sum. From its second piece on a step holds the gradients of the first, and its peak can reach the sum.
 """
 
 from __future__ import annotations
@@ -35,34 +36,47 @@ def costs_of(
     spec, draw = run.spec, run.draw.streams[0]
     minibatch = np.arange(min(len(draw), next(iter(parts_of(spec).values())).batch_size))
     pieces = pieces_of(draw, minibatch, spec.accumulate, ranks)[0]
-    flops = forward = gradients = activations = 0
-    for piece in pieces:
-        with Meter() as meter:
+    forward = activations = 0
+    gradients: dict[int, int] = {}  # bytes, by the id of the weights that have one
+    with Meter() as meter:
+
+        def note_gradient(weights: torch.Tensor) -> None:
+            """Called once weights have their gradient: the rest of the peak until then was activations."""
+            nonlocal activations
+            activations = max(activations, meter.peak_bytes - sum(gradients.values()))
+            gradients[id(weights)] = weights.nbytes
+
+        hooks = [
+            weights.register_post_accumulate_grad_hook(note_gradient)  # type: ignore[no-untyped-call]
+            for weights in optimizer.weights
+        ]
+        for piece in pieces:
+            before = meter.flops
             attached.train()
             model.train()
             with products_in(spec.compute_dtype, device, stacked=False):
                 loss = model.loss(draw.batch(piece, run.layers).on(device))
-            forward += meter.flops
+            forward += meter.flops - before
             if optimizer.weights:
                 loss.backward()  # type: ignore[no-untyped-call]
-        flops += meter.flops
-        gradients = sum(0 if weights.grad is None else weights.grad.nbytes for weights in optimizer.weights)
-        activations = max(activations, meter.peak_bytes - gradients)
-        for weights in optimizer.weights:
-            weights.grad = None
+    for hook in hooks:
+        hook.remove()
+    for weights in optimizer.weights:
+        weights.grad = None
     count, learned = sum(map(len, pieces)), sum(weights.nbytes for weights in optimizer.weights)
     every = {
         id(each): each.nbytes
         for each in (*attached.model.parameters(), *attached.trainable.values(), *model.parameters())
     }
-    parts = {
-        "weights": sum(every.values()), "gradients": gradients, "optimizer": 2 * learned, "activations": activations
-    }  # fmt: skip
+    kept, moments, made = sum(every.values()), 2 * learned, sum(gradients.values())
     return {
-        "training_flops": flops // count,
+        "training_flops": meter.flops // count,
         "prediction_flops": forward // count,
-        "peak_memory_alone": sum(parts.values()),
-        **{f"memory_{name}": value for name, value in parts.items()},
+        "peak_memory_alone": kept + moments + meter.peak_bytes,
+        "memory_weights": kept,
+        "memory_gradients": made,
+        "memory_optimizer": moments,
+        "memory_activations": max(activations, meter.peak_bytes - made),
     }
 
 

@@ -57,6 +57,20 @@ def test_live_states_are_the_stored_ones_in_whatever_order_they_are_asked_for(
     assert live.gather(rows[:0]).shape == (0, 4, 16)
 
 
+def test_live_states_of_a_pair_as_one_sequence_have_its_token_types(model_folder: Path, tmp_path: Path) -> None:
+    (source := tmp_path / "pairs").mkdir()
+    pairs = [("snow over york", "rain and snow"), ("anna", "the old town"), ("small boats", "tom and lee near oslo")]
+    rows = [json.dumps({"sentence1": first, "sentence2": second}) for first, second in pairs]
+    (source / "train.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    place = encoded(model_folder, source, tmp_path / "s", words=False, dtype="float32", pair_as="one")
+    split, encoder = open_store(place)["train"], load_encoder(str(model_folder), device="cpu")
+    tokens, every = tokens_of(split), np.arange(len(split.token_ids))
+    assert set(tokens.segments) == {0, 1}
+    with torch.no_grad():
+        found = LiveStates(FromText(encoder, tokens), range(4)).gather(every)
+    torch.testing.assert_close(found, split.hidden_states.gather(every).float(), rtol=1e-4, atol=1e-4)
+
+
 def test_padded_lengths_are_multiples_up_to_that_of_the_longest_sequence() -> None:
     offsets = np.cumsum([0, 1, 8, 9, 0, 19])
     tokens = Tokens(np.zeros(37, np.int32), np.zeros(37, np.uint8), offsets)
@@ -167,7 +181,7 @@ def test_what_is_learned_is_the_method_s_own_and_is_counted(store: Store, train:
     assert record["trained_parameters"] == numbers + record["fusion_parameters"] + record["head_parameters"]
     assert record["delta_bytes"] == 4 * numbers
     parts = [record[f"memory_{part}"] for part in ("weights", "gradients", "optimizer", "activations")]
-    assert record["peak_memory_alone"] == sum(parts)
+    assert sum(parts) - parts[1] <= record["peak_memory_alone"] <= sum(parts)
     assert parts[1] == 4 * record["trained_parameters"]
     assert min(parts) > 0
     assert not [*record["folder"].glob("state*")]
@@ -252,11 +266,12 @@ def test_a_run_starts_from_a_frozen_head_and_from_no_tuned_one(store: Store, tra
     choices: dict[str, Any] = {"epochs": (8,), "lrs": (2e-2,)}
     frozen = train(store, tmp_path / "frozen", **choices)
     still: dict[str, Any] = {"lrs": (1e-9,), "encoder_lrs": (1e-9,), "epochs": (1,)}
-    begun = train(store, tmp_path / "begun", methods=["bitfit"], starts=open_starts([frozen["folder"]]), **still)
-    assert begun["spec"]["init_from"] == frozen["folder"].name
-    one, other = (load_file(record["folder"] / "weights.safetensors") for record in (frozen, begun))
-    for name in one:
-        torch.testing.assert_close(one[name], other[name], rtol=0, atol=1e-7)
+    for method in ("full", "prompt:2", "bitfit"):
+        begun = train(store, tmp_path / "begun", methods=[method], starts=open_starts([frozen["folder"]]), **still)
+        assert begun["spec"]["init_from"] == frozen["folder"].name
+        one, other = (load_file(record["folder"] / "weights.safetensors") for record in (frozen, begun))
+        for name in one:
+            torch.testing.assert_close(one[name], other[name], rtol=0, atol=1e-7)
     with pytest.raises(UsageError, match="what differs: method"):
         train(store, tmp_path / "no", starts=open_starts([begun["folder"]]), methods=["bitfit"])
 

@@ -16,7 +16,7 @@ import torch
 
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import StoreError, UsageError
-from fusionkit.fit import expand
+from fusionkit.fit import FitProgress, RunsFolder, expand, fit
 from fusionkit.fit.executor.through_encoder import StateFile
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
@@ -27,11 +27,14 @@ ROOT = Path(__file__).parents[2]
 TIMES = ("seconds", "epoch_seconds", "seconds_alone", "peak_memory")
 
 
-def kept(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The record of the one run there, but for its times, and its other files."""
-    (path,) = folder.glob("*/run.json")
-    record = {name: value for name, value in json.loads(path.read_text()).items() if name not in TIMES}
-    return record, {file.name: file.read_bytes() for file in path.parent.iterdir() if file != path}
+def kept(folder: Path) -> dict[str, tuple[dict[str, Any], dict[str, bytes]]]:
+    """Of each run there the record, but for its times, and the other files."""
+    found = {}
+    for path in folder.glob("*/run.json"):
+        record = {name: value for name, value in json.loads(path.read_text()).items() if name not in TIMES}
+        files = {file.name: file.read_bytes() for file in path.parent.iterdir() if file != path}
+        found[path.parent.name] = record, files
+    return found
 
 
 def assert_the_same(stores: Iterable[Store], specs: list[RunSpec], folder: Path, kills: int, seed: int) -> None:
@@ -49,7 +52,8 @@ def assert_the_same(stores: Iterable[Store], specs: list[RunSpec], folder: Path,
         assert all(before < after for before, after in pairwise([0, *steps]))  # each went on from the one before
         one, other = kept(folder / str(number) / "whole"), kept(folder / str(number) / "killed")
         assert one == other
-        assert set(one[1]) == {"answers.safetensors", "delta.safetensors", "weights.safetensors"}
+        ((_, files),) = one.values()
+        assert set(files) == {"answers.safetensors", "delta.safetensors", "weights.safetensors"}
     assert len(found) == len(specs)
 
 
@@ -85,6 +89,21 @@ def test_ten_kills_of_several_tasks_leave_the_same_bytes(store: Store, weather: 
         *expand(TaskStores(tasks), methods=["full"], sampling="uniform", choose_epoch="each", **usual),
     ]
     assert_the_same([store, weather], runs, tmp_path, 10, seed=3)
+
+
+def test_workers_leave_the_same_bytes_as_this_process(
+    store: Store, specs: Specs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs: a single one needs no worker."""
+    said = list[str]()
+    monkeypatch.setattr(FitProgress, "say", lambda _, line: said.append(line))
+    runs = specs(store, methods=["bitfit"], epochs=(1,), seeds=2)
+    for workers in (1, 2):
+        fit(store, runs, RunsFolder(tmp_path / str(workers)), workers=workers)
+    assert "2 processes share 2 units of runs" in said
+    one, other = (kept(tmp_path / str(workers)) for workers in (1, 2))
+    assert one == other
+    assert [record["status"] for record, _ in one.values()] == ["finished"] * 2
 
 
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:

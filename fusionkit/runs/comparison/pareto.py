@@ -13,7 +13,10 @@ from fusionkit.runs.summary import learned_parameters
 from fusionkit.statistics import LEVEL
 
 PARETO, COST = "pareto", "pareto_cost"  # columns: whether a group is worth its cost; the mean cost of its runs
-LEGEND = f"◆: better than every group with less {{}}, each by a paired test (p at most {1 - LEVEL:.2g})"
+LEGEND = (
+    f"◆: better than every group with less {{}}, each by a paired test (p at most {1 - LEVEL:.2g}); "
+    "the cheapest group has it without a test"
+)
 
 
 def with_pareto(table: pd.DataFrame, rivals: Rivals, cost: str) -> pd.DataFrame:
@@ -22,7 +25,8 @@ def with_pareto(table: pd.DataFrame, rivals: Rivals, cost: str) -> pd.DataFrame:
 
     A group has the mark if it is better than each rival that costs less, and no rival of the same cost is better than
     it; both by paired tests. All of these tests must pass, so none is corrected (an intersection-union test). The
-    cheapest group has the mark, a floor never has it. The mark is None where a deciding test has no pairs.
+    cheapest group has the mark without a test, a floor never has it. The mark is None where a deciding test has no
+    pairs.
 
     Raises:
         UsageError: no group has this cost.

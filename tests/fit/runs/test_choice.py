@@ -110,6 +110,27 @@ def test_a_rate_that_only_some_methods_have_is_told_without_the_others() -> None
     )
 
 
+def test_groups_with_one_rate_are_named_where_others_had_several() -> None:
+    frozen = pd.concat([runs("last", [0.5], lr=rate) for rate in (1e-3, 2e-3)])
+    full, bitfit = (runs("last", [0.6], method=name, encoder_lr=1e-4) for name in ("full", "bitfit"))
+    majority = runs("majority", [0.3])
+    several = choose(pd.concat([frozen, full, bitfit, majority]))
+    assert several.notes[1:] == [
+        "lr 0.001 is the least that was tried, try smaller ones: frozen last",
+        "one encoder_lr was tried, it was not chosen among several: full last, bitfit last",
+    ]
+    wide = runs("last", [0.5], method="full", encoder_lr=1e-5)
+    assert choose(pd.concat([frozen[:1], wide, full, bitfit])).notes[1:] == [
+        "encoder_lr 0.0001 is the largest that was tried, try larger ones: full last",
+        "one lr was tried, it was not chosen among several: frozen last",
+        "one encoder_lr was tried, it was not chosen among several: bitfit last",
+    ]
+    # A table with a row for each lr chooses none of them; where no group had several rates, nothing is said.
+    shown = chosen_by("validation", pd.concat([frozen, wide, full]), ["lr"])
+    assert [note.split(" was ")[0] for note in shown.notes[1:]] == ["encoder_lr 0.0001 is the largest that"]
+    assert len(choose(pd.concat([frozen[:1], runs("last", [0.4], lr=1e-3, epochs=5), full])).notes) == 2
+
+
 def test_options_that_a_table_shows_are_not_chosen() -> None:
     frame = pd.concat([runs("last", [0.5], epochs=5), runs("last", [0.6]), runs("last", [0.4], lr=1e-3)])
     found = chosen_by("validation", frame, ["epochs", "fusion"])

@@ -323,6 +323,7 @@ def test_of_a_perplexity_the_least_ranks_first_is_worth_its_cost_and_ties_with_n
     found = tabulate(table(*frames), ["fusion"], pareto="seconds_alone", ranks=True).set_index("fusion")
     assert found["tied"].to_dict() == {"concat": True, "linear": False, "last": False}
     assert found["pareto"].to_dict() == {"concat": True, "linear": False, "last": False}
+    assert any(note.endswith("the cheapest group has it without a test") for note in found.attrs["notes"])
     ranks = {name: (int(row["best_rank"]), int(row["worst_rank"])) for name, row in found.iterrows()}
     assert ranks == {"concat": (1, 1), "linear": (2, 2), "last": (3, 3)}
 
