@@ -120,7 +120,7 @@ def encode_into(
         if settings is not None and (overwrite or not is_finished(job)):
             from fusionkit.cluster.encode_workers import open_encode_workers
 
-            workers = stack.enter_context(open_encode_workers(settings, device))
+            workers = stack.enter_context(open_encode_workers(settings, device, stop))
             job = replace(job, device=workers.device)
             run_parts = workers.parts(encoder, stop, bars.note)
         if shard is not None:

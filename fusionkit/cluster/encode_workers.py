@@ -16,6 +16,7 @@ from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.task_map import each_done
 from fusionkit.encode.pipeline import PartsRunner
 from fusionkit.encoder import Encoder
+from fusionkit.errors import StoppedError
 
 
 @dataclass(frozen=True)
@@ -38,24 +39,34 @@ class EncodeWorkers:
 
 
 @contextmanager
-def open_encode_workers(settings: ClusterSettings, device: str) -> Iterator[EncodeWorkers]:
+def open_encode_workers(
+    settings: ClusterSettings, device: str, stop: Callable[[], bool] = lambda: False
+) -> Iterator[EncodeWorkers]:
     """Open a cluster whose workers encode on ``auto``, ``cpu`` or ``cuda``; ``auto`` is the GPU if workers have one.
 
+    Args:
+        stop: called several times a second while the first worker is waited for; True ends the wait.
+
     Raises:
-        FusionkitError: as :func:`fusionkit.cluster.open_cluster`.
+        FusionkitError: as :func:`fusionkit.cluster.open_cluster`. StoppedError: ``stop`` returned True.
     """
     with open_cluster(settings) as cluster:
-        yield EncodeWorkers(cluster, settings, _kind(cluster, settings, device))
+        yield EncodeWorkers(cluster, settings, _kind(cluster, settings, device, stop))
 
 
-def _kind(cluster: Cluster, settings: ClusterSettings, device: str) -> str:
+def _kind(cluster: Cluster, settings: ClusterSettings, device: str, stop: Callable[[], bool]) -> str:
+    def tick() -> None:
+        if stop():
+            raise StoppedError("stopped before a worker had started", remedy="run the same command again")
+
     if device != "auto":
         return device
     if settings.gpus is not None:
         return "cuda" if settings.gpus else "cpu"
     if settings.kind == "local":
         return "cuda" if devices() else "cpu"
-    for _, found in each_done(cluster, _has_gpu, [0], on_aside=lambda _: None, start_timeout=settings.start_timeout):
+    asked = each_done(cluster, _has_gpu, [0], on_aside=lambda _: None, tick=tick, start_timeout=settings.start_timeout)
+    for _, found in asked:
         return "cuda" if found else "cpu"
     return "cpu"
 

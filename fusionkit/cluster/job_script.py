@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.cluster.settings import LOOPBACK, ClusterSettings
 from fusionkit.machine.huge_pages import HUGE_PAGES, TUNABLES
 from fusionkit.specs import parse_bytes
 
@@ -56,7 +56,10 @@ def job_script(
         "--dashboard-address", "127.0.0.1:0",
         "--death-timeout", str(DEATH_TIMEOUT),
     ]  # fmt: skip
-    worker += ["--interface", settings.interface] if settings.interface else []
+    if settings.interface:
+        worker += ["--interface", settings.interface]
+    elif settings.host == LOOPBACK:  # else it would listen on every interface
+        worker += ["--host", LOOPBACK]
     for field, path in (certificates or settings.tls_files).items():
         worker += [TLS_ARGUMENTS[field], path]
     lines = ["#!/bin/bash", *directives(settings, name, gpus), ""]

@@ -26,7 +26,9 @@ from fusionkit.io.files import disk_errors
 from fusionkit.plural import counted
 
 FIRST_LOOK, LAST_LOOK = 1.0, 30.0  # seconds between two questions to Slurm: doubled while nothing changes
-STARTS = 3  # jobs in a row that end before they are workers, after which to give up; 1 if there never was a worker
+# Jobs in a row that end before they are workers, after which to give up where no other job is running. One is enough
+# where there never was a worker and no job waits.
+STARTS = 3
 DISCONNECTED = 30.0  # seconds after which a job is cancelled that runs, but whose worker has disconnected
 LOG_BYTES, LOG_LINES = 4000, 12
 GONE_SECONDS = 10.0
@@ -51,7 +53,7 @@ class SlurmCluster:
         self._arrived: dict[int, float] = {}  # jobs of these that became workers: when each was last seen
         self._came = False  # whether any job ever was a worker
         self._dead_starts: list[int] = []  # jobs that ended before they were workers, since the last that became one
-        self._waiting: slurm_commands.JobState | None = None  # a job that waited at the last look
+        self._waiting: dict[int, slurm_commands.JobState] = {}  # jobs that waited at the last look
         self._hopeless: set[int] = set()
         self._pause, self._next_look = FIRST_LOOK, 0.0
 
@@ -62,7 +64,7 @@ class SlurmCluster:
             UsageError: Slurm refuses one.
         """
         while len(self._jobs) < self.workers:
-            self._jobs.add(slurm_commands.submit(self._script))
+            self._jobs.add(slurm_commands.submit(self._name, self._script))
 
     def heal(self) -> None:
         """See the protocol.
@@ -79,13 +81,13 @@ class SlurmCluster:
             self._came, self._dead_starts, self._pause = True, [], FIRST_LOOK
         self._arrived.update(dict.fromkeys(here, now))
         if len(here) >= self.workers:
-            self._pause, self._next_look, self._waiting = FIRST_LOOK, 0.0, None
+            self._pause, self._next_look, self._waiting = FIRST_LOOK, 0.0, {}
             return
         if now < self._next_look or (found := slurm_commands.active(self._name)) is None:
             return
         self._next_look, self._pause = now + self._pause, min(2 * self._pause, LAST_LOOK)
         running = {number for number, job in found.items() if job.state != "COMPLETING"}
-        self._waiting = next((job for job in found.values() if job.state == "PENDING"), None)
+        self._waiting = {number: job for number, job in found.items() if job.state == "PENDING"}
         before, self._hopeless = self._hopeless, {n for n, job in found.items() if job.reason in HOPELESS}
         if before & self._hopeless:  # seen twice: the first reason of a new job may be wrong
             raise self._failed("a job waits for what never comes")
@@ -100,7 +102,8 @@ class SlurmCluster:
         self._jobs -= ended
         for number in ended:
             self._arrived.pop(number, None)
-        if not self._jobs and not here and dead and (not self._came or len(self._dead_starts) >= STARTS):
+        enough = STARTS if self._came or self._jobs else 1
+        if dead and not here and not self._jobs - self._waiting.keys() and len(self._dead_starts) >= enough:
             raise self._failed("the workers' jobs end before they are workers")
         if ended and not dead:
             self._pause = FIRST_LOOK
@@ -119,8 +122,8 @@ class SlurmCluster:
             number = self._dead_starts[-1]
             log = log_file(self._settings, self._name, number)
             return f"job {number} ended with: {_end_of(log)} ({log})"
-        if self._waiting is not None:
-            return f"a job is {self._waiting.state} in Slurm's queue: {self._waiting.reason}"
+        if (job := next(iter(self._waiting.values()), None)) is not None:
+            return f"a job is {job.state} in Slurm's queue: {job.reason}"
         if self._settings.interface is None and self._settings.host == LOOPBACK:
             return f"the scheduler listens on {LOOPBACK}, which no other machine reaches: set interface or host"
         return None

@@ -22,8 +22,8 @@ class JobState(NamedTuple):
     reason: str
 
 
-def submit(script: str) -> int:
-    """Hand a job to Slurm.
+def submit(name: str, script: str) -> int:
+    """Hand a job to Slurm, under a name that no directive of the script and no ``SBATCH_JOB_NAME`` changes.
 
     Returns:
         its number.
@@ -31,7 +31,7 @@ def submit(script: str) -> int:
     Raises:
         UsageError: Slurm refuses it; the message has sbatch's own words. FusionkitError: there is no answer.
     """
-    done = _run(["sbatch", "--parsable"], script)
+    done = _run(["sbatch", "--parsable", f"--job-name={name}"], script)
     number = done.stdout.strip().partition(";")[0]
     if done.returncode or not number.isdecimal():
         raise UsageError(

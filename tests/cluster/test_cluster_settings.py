@@ -121,6 +121,21 @@ def test_a_worker_of_a_job_imports_from_no_folder_that_another_user_may_own() ->
     assert lines[-3:] == ["status=$?", 'rm -rf "$scratch"', "exit $status"]
 
 
+@pytest.mark.parametrize(
+    ("given", "listens"),
+    [({}, "--host 127.0.0.1"), ({"interface": "ib0"}, "--interface ib0"), ({"host": "10.0.0.5"}, None)],
+    ids=["loopback", "interface", "host"],
+)
+def test_a_worker_of_a_job_listens_on_loopback_where_its_scheduler_does(
+    given: dict[str, Any], listens: str | None
+) -> None:
+    """Without an address Dask's worker listens on every interface; with public, without TLS too."""
+    script = job_script(ClusterSettings(kind="slurm", public=True, **given), "name", "tcp://host:1", 0)
+    (worker,) = (line.split() for line in script.splitlines() if "dask_worker" in line)
+    found = [f"{name} {worker[worker.index(name) + 1]}" for name in ("--host", "--interface") if name in worker]
+    assert found == ([] if listens is None else [listens])
+
+
 def test_a_scheduler_imports_from_no_folder_that_another_user_may_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,12 +43,13 @@ class Plan:
     notes: list[str]
 
 
-def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> Plan:
+def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False, sharers: int = 1) -> Plan:
     """Units and processes of the missing runs.
 
     Args:
         asked: the number of workers; None lets cores, memory and the counted work decide.
-        elsewhere: the workers run on other machines. Each is assumed to have as much memory as this one.
+        elsewhere: the workers are a cluster's. Their machines are assumed to have as much memory as this one.
+        sharers: how many workers of a cluster share one memory.
 
     Raises:
         UsageError: workers are asked for, and cannot import what the script itself defines.
@@ -75,7 +76,7 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
     # differ: several units per worker even them out.
     wanted = max(most, 1) * (UNITS_EACH if context.halving else 1)
     shared = max(min(most_runs, -(-len(missing) // wanted)), 1)
-    units, widest, notes = _fitting(missing, shared, 1 if elsewhere else most, cost, spare)
+    units, widest, notes = _fitting(missing, shared, min(sharers, most) if elsewhere else most, cost, spare)
     # A worker has huge pages, which this process has not. For long runs that can pay where there is only one worker.
     gains = on_cpu and asked is None and with_huge_pages()
     saved = SAVED * sum(cost.unit_seconds(unit) for unit in units if not unit[0].is_frozen) if gains else 0.0

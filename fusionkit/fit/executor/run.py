@@ -79,7 +79,10 @@ def fit(
     for note in prepared.notes:
         progress.say(note)
     if prepared.missing:
-        chosen = plan(prepared, workers if cluster is None else cluster.workers, elsewhere=cluster is not None)
+        if cluster is None:
+            chosen = plan(prepared, workers)
+        else:
+            chosen = plan(prepared, cluster.workers, elsewhere=True, sharers=cluster.sharers)
         for note in chosen.notes:
             progress.say(note)
         with closing(Claims(runs.path, this_process())) as claims:

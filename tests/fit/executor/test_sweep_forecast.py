@@ -9,6 +9,7 @@ import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,12 @@ import pytest
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, forecast
 from fusionkit.fit.executor import plan as planning
+from fusionkit.fit.executor import run as running
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import RATE, CostModel, Sizes
 from fusionkit.fit.executor.estimate import Measurements, kind_of, sampled
-from fusionkit.fit.executor.plan import makespan, plan
-from fusionkit.fit.executor.prepare import prepare
+from fusionkit.fit.executor.plan import Plan, makespan, plan
+from fusionkit.fit.executor.prepare import Prepared, prepare
 from fusionkit.fit.executor.units import plan_units
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
 from fusionkit.fusions.last import Last
@@ -224,6 +226,22 @@ def test_cores_and_memory_are_the_containers_where_those_are_less(
     assert (resources.spare_memory() is None) == (free is None)
 
 
+def test_the_limits_of_the_groups_around_a_process_hold_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm limits a job, and the process is in a group below the job's."""
+    job = tmp_path / "job_7"
+    own = job / "step_batch" / "task_0"
+    own.mkdir(parents=True)
+    (tmp_path / "cgroup").write_text("4:memory:/elsewhere\n0::/job_7/step_batch/task_0\n")
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr(resources, "CGROUP", tmp_path)
+    monkeypatch.setattr(resources, "OWN_GROUP", tmp_path / "cgroup")
+    for group, limit in ((own, "max"), (job, "3000")):
+        (group / "memory.max").write_text(f"{limit}\n")
+        (group / "memory.current").write_text("1000\n")
+    (job / "cpu.max").write_text("250000 100000\n")
+    assert (resources.spare_memory(), resources.cores()) == (2000, 2)
+
+
 def test_an_epoch_counts_by_the_products_of_what_reads_its_rows(store: Store) -> None:
     (spec,) = expand(store, task="tagging", fusions=("linear",), head="linear-tagger", compute_dtype="bfloat16")
     context = SweepContext(store)
@@ -271,6 +289,24 @@ def test_a_unit_has_no_more_runs_than_there_is_memory_for_at_its_start(
         assert sum(len(unit) for unit in planned.units) == 40
     monkeypatch.setattr(planning, "spare_memory", lambda: 20 * one)
     assert plan(prepared, 2, elsewhere=True).widest == 10  # of each machine its own memory
+    assert plan(prepared, 2, elsewhere=True, sharers=2).widest == 5
+
+
+def test_the_units_of_a_cluster_are_planned_for_the_workers_that_share_a_memory(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = dict[str, Any]()
+
+    def refused(prepared: Prepared, workers: int, **how: Any) -> Plan:
+        asked.update(how, workers=workers)
+        raise UsageError("enough seen")
+
+    monkeypatch.setattr(running, "plan", refused)
+    cluster: Any = SimpleNamespace(workers=3, sharers=2)
+    specs = expand(store, task="tagging", fusions=("last",))
+    with pytest.raises(UsageError, match="enough seen"):
+        fit(store, specs, RunsFolder(tmp_path / "runs"), cluster=cluster)
+    assert asked == {"workers": 3, "elsewhere": True, "sharers": 2}
 
 
 def test_a_run_through_the_encoder_does_not_narrow_the_units_of_heads(
