@@ -116,7 +116,7 @@ def test_mcnemar_is_not_asked_of_words() -> None:
         of=lambda run: [SimpleNamespace(examples="test")], counts=lambda runs: (SCORES["accuracy"], counts)
     )
     trial = SimpleNamespace(digest="a", evaluated="store", metric="accuracy", counts=None, stores=("s",))
-    pairs: Any = SimpleNamespace(trials=[([trial], [trial])], differences=np.array([0.1]))
+    pairs: Any = SimpleNamespace(trials=[([trial], [trial])], differences=np.array([0.1]), weights=np.ones(1))
     errors: Any = None
     assert p_over_examples(pairs, errors, answers) < 0.01
     counts[..., 1] = 1.0
@@ -243,15 +243,25 @@ def test_errors_of_a_grid_are_those_of_its_mean_squares() -> None:
     assert found.variance == pytest.approx(max(squares[0] + squares[1] - squares[2], *squares[:2]) / 12)
     assert found.of_draws == pytest.approx(np.sqrt((squares[0] - squares[2]) / 3))
     assert found.of_rest == pytest.approx(np.sqrt(squares[2]))
-    # A run is missing: the larger of the errors by draw and by init seed.
+    # A run is missing: the larger of the errors by draw and by init seed. The draws have 2, 3, 3 and 3 of 11 runs.
     part = seed_error(table.ravel()[1:], draws[1:], inits[1:])
     means = [np.mean(table.ravel()[1:][np.array(draws[1:]) == draw]) for draw in range(4)]
-    assert part.error == pytest.approx(stats.sem(means))
+    assert part.error == pytest.approx(np.std(means, ddof=1) * np.sqrt(31) / 11)
     assert np.isnan(part.of_draws)
     # Each draw with weights of its own, or one draw: as many trials as there are draws, or weights.
     assert seed_error(table[0], [0, 1, 2], [5, 6, 7]).error == pytest.approx(stats.sem(table[0]))
     assert seed_error(table[0], [0, 0, 0], [5, 6, 7]).error == pytest.approx(stats.sem(table[0]))
     assert np.isnan(seed_error(table[0, :1], [0], [0]).error)
+
+
+def test_an_error_over_seeds_has_the_shares_that_draws_have_in_the_mean() -> None:
+    """Draws of 0, 0.3 and 0.6, of which the first has four runs: 4/6, 1/6 and 1/6 of the mean, or a third each."""
+    values, draws = np.array([0.0, 0.0, 0.0, 0.0, 0.3, 0.6]), [0, 0, 0, 0, 1, 2]
+    over_runs = seed_error(values, draws, range(6))
+    assert over_runs.error == pytest.approx(0.3 * math.sqrt(18) / 6)
+    assert over_runs.freedom == 2
+    over_draws = seed_error(values, draws, range(6), weights=np.array([0.25, 0.25, 0.25, 0.25, 1, 1]))
+    assert over_draws.error == pytest.approx(0.3 / math.sqrt(3))
 
 
 def study(rng: np.random.Generator, seeds: int, of_seeds: float, examples: int = 200) -> tuple[Floats, Floats]:

@@ -29,6 +29,7 @@ RATES = ("lr", "encoder_lr")
 ORDERED = (*RATES, "epochs")  # tuned numbers: a chosen one can be at the edge of its grid
 LISTED = 20  # runs in a message
 UNTOLD = (*DIGESTS, "task", "encoder", "rows")  # columns that are not part of a group's name in notes
+SWEEP = "sweep"  # a study's column
 TASK = ("data", "task", "label", "metric")  # runs that differ in these have scores of different things
 
 
@@ -51,7 +52,12 @@ def chosen_by(name: str | None, frame: pd.DataFrame, shown: Sequence[str] = ()) 
     """The runs that count: all runs, or with ``validation`` those that :func:`choose` gives. The options in ``shown``
     are not tuned: runs with each of their values are kept.
     """
-    return Chosen(frame, (), []) if name is None else choose(frame, [each for each in TUNED if each not in shown])
+    if name is None:
+        return Chosen(frame, (), [])
+    tuned = [each for each in TUNED if each not in shown]
+    keys = [each for each in AXES if each not in (*tuned, *OF_A_SEED)]
+    # A study's sweeps may differ in a tuned option alone: where they are told apart, none is chosen among them.
+    return choose(frame, tuned, [*keys, *(each for each in shown if each == SWEEP)])
 
 
 def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] | None = None) -> Chosen:

@@ -47,10 +47,11 @@ def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | 
             return SEEDS, told
         return (EXAMPLES if most < 2 else BOTH), ""
     if lacking or len(on_test) < len(runs):
+        keep = "`fusionkit evaluate RUNS STORE --keep` adds them; or " if lacking else ""  # never on validation
         raise UsageError(
             f"--over {over} needs each run's answers on test",
             received=f"{counted(len(lacking) or len(runs) - len(on_test), 'run')} without",
-            remedy="`fusionkit evaluate RUNS STORE --keep` adds them; or compare with --over seeds",
+            remedy=f"{keep}compare with --over seeds",
         )
     return over, ""
 
@@ -92,7 +93,7 @@ def tables_of(found: Sequence[tuple[Hashable, str, OnTest]]) -> list[Answered]:
 
     Args:
         found: of each run, or pair of runs, and test set: the row of its values, the name of the data, and the values.
-            Values in one row of a table are averaged.
+            Values in one row of a table are averaged. The ``share`` of a pair is multiplied by its weight.
     """
     by_set: dict[tuple[str, str], dict[Hashable, list[OnTest]]] = {}
     for row, evaluated, each in found:
@@ -100,10 +101,10 @@ def tables_of(found: Sequence[tuple[Hashable, str, OnTest]]) -> list[Answered]:
     whole, tables = sum(each.share for _, _, each in found), list[Answered]()
     for (evaluated, _), rows in by_set.items():
         values = np.stack([np.mean([each.values for each in row], axis=0) for row in rows.values()])
-        every = list(itertools.chain.from_iterable(rows.values()))
+        shares = np.array([sum(each.share for each in row) for row in rows.values()])
         # Columns of labels of one store have other gold answers, but the same examples.
-        examples = evaluated, min(each.store for each in every)
-        tables.append(Answered(values, sum(each.share for each in every) / whole, examples))
+        examples = evaluated, min(each.store for each in itertools.chain.from_iterable(rows.values()))
+        tables.append(Answered(values, float(shares.sum()) / whole, examples, shares))
     return tables
 
 

@@ -13,13 +13,15 @@ examples give the score: right answers and all answers; right, found and gold sp
 
 Symbols: ``Δ_s`` the difference of scores in seed s, ``Δ_s,−e`` without example e; ``V_s`` and ``ν_s`` the variance over
 seeds (:mod:`fusionkit.statistics.seeds`); ``V_e``, ``V_r`` the mean squares of examples and of the rest in the table x,
-each divided by S E (Searle, Casella and McCulloch 1992, 4.7). Of several test sets, ``V_e`` and ``V_r`` are the sums of
-w_g² times those of set g, where ``w_g`` is its share of the runs; ν has a term for each set. Tables over the same
-examples, such as two columns of labels of one store, are one set in ``V_e``: x is first averaged over them example by
-example. The mean score of one method has the same errors, with its score in the place of Δ. V is for new seeds **and**
-new examples; the first two tests are for new examples and these seeds. A few seeds, such as three, are often closer to
-each other by chance than other seeds would be. So the two-way interval is never narrower than Student's over the seeds,
-and its p-value never below that of Student's test.
+each divided by S E (Searle, Casella and McCulloch 1992, 4.7). Seeds may have other shares w_s of the mean than 1 / S:
+``V_e`` is then the variance over e of Σ_s w_s x_se, divided by E, and ``V_r`` the mean square of the rest times
+Σ_s w_s² / E. Of several test sets, ``V_e`` and ``V_r`` are the sums of w_g² times those of set g, where ``w_g`` is its
+share of the mean; ν has a term for each set. Tables over the same examples, such as two columns of labels of one store,
+are one set in ``V_e``: x is first averaged over them example by example. The mean score of one method has the same
+errors, with its score in the place of Δ. V is for new seeds **and** new examples; the first two tests are for new
+examples and these seeds. A few seeds, such as three, are often closer to each other by chance than other seeds would
+be. So the two-way interval is never narrower than Student's over the seeds, and its p-value never below that of
+Student's test.
 """
 
 from __future__ import annotations
@@ -94,13 +96,27 @@ class Answered:
 
     Attributes:
         values: :func:`pseudo_values` ``[S, E]`` of S runs; of S pairs, the differences of theirs. weight: the share of
-            all runs that are on this test set. examples: equal for tables over the same examples; None where no other
-            table has these.
+            this test set. examples: equal for tables over the same examples; None where no other table has these.
+        rows: the weight of each run or pair within the set, ``[S]``; None means equal ones.
     """
 
     values: Floats
     weight: float = 1.0
     examples: Hashable = None
+    rows: Floats | None = None
+
+    @property
+    def shares(self) -> Floats:
+        """The share of each run or pair in the whole mean, ``[S]``."""
+        rows = np.ones(len(self.values)) if self.rows is None else self.rows
+        found: Floats = self.weight * rows / rows.sum()
+        return found
+
+    @property
+    def by_example(self) -> Floats:
+        """What each example adds to the whole mean, ``[E]``."""
+        found: Floats = (self.shares[:, None] * self.values).sum(0)
+        return found
 
 
 @dataclass(frozen=True)
@@ -152,10 +168,10 @@ def two_way(tables: Sequence[Answered], seeds: SeedError) -> TwoWay:
         test_examples += max(sizes)
         v_examples += own
         by_examples += own**2 / max(min(sizes) - 1, 1)
-        for x, share in ((table.values, table.weight**2) for table in alike if min(table.values.shape) > 1):
+        for x, shares in ((table.values, table.shares) for table in alike if min(table.values.shape) > 1):
             rest = x - x.mean(1, keepdims=True) - x.mean(0) + x.mean()
             freedom = (x.shape[0] - 1) * (x.shape[1] - 1)
-            own_rest = share * (float((rest**2).sum()) / freedom) / x.size
+            own_rest = float((shares**2).sum()) * (float((rest**2).sum()) / freedom) / x.shape[1]
             v_rest += own_rest
             satterthwaite += own_rest**2 / freedom
     satterthwaite += by_examples
@@ -179,9 +195,8 @@ def _over_examples(tables: Sequence[Answered]) -> float:
     if min(sizes) < 2:
         return np.nan
     if len(sizes) > 1:
-        parts = [(table.weight, table.values.mean(0)) for table in tables]
-        return sum(share * float(np.sqrt(x.var(ddof=1) / len(x))) for share, x in parts) ** 2
-    by_example: Floats = np.sum([table.weight * table.values.mean(0) for table in tables], axis=0)
+        return sum(float(np.sqrt(x.var(ddof=1) / len(x))) for x in (table.by_example for table in tables)) ** 2
+    by_example: Floats = np.sum([table.by_example for table in tables], axis=0)
     return float(by_example.var(ddof=1)) / len(by_example)
 
 
@@ -198,15 +213,18 @@ def pseudo_values(score: Score, counts: Floats) -> Floats:
     return found
 
 
-def randomisation_p(score: Score, ours: Floats, theirs: Floats) -> float:
-    """p-value of swapping examples between the sides, from counts ``[runs, examples, k]`` of each."""
+def randomisation_p(score: Score, ours: Floats, theirs: Floats, weights: Floats | None = None) -> float:
+    """p-value of swapping examples between the sides, from counts ``[runs, examples, k]`` of each. ``weights``
+    ``[runs]`` are those of pairs of runs in the mean difference; None means equal ones.
+    """
     seeds, examples, width = ours.shape
     sums = ours.sum(1), theirs.sum(1)  # [S, k]
     moved = (theirs - ours).transpose(1, 0, 2).reshape(examples, seeds * width)  # [E, S · k]
 
     def far(swaps: Floats) -> Floats:
         shift = (swaps @ moved).reshape(len(swaps), seeds, width)
-        found: Floats = np.abs((score(sums[0] + shift) - score(sums[1] - shift)).mean(-1))
+        differences = score(sums[0] + shift) - score(sums[1] - shift)  # [swaps, S]
+        found: Floats = np.abs(np.average(differences, axis=-1, weights=weights))
         return found
 
     least = float(far(np.zeros((1, examples)))[0]) - ROUNDING

@@ -251,3 +251,9 @@ def test_without_answers_seeds_are_what_is_left_and_that_is_said(fusionkit: Comm
     assert "are not those that were scored" in spoilt.err
     first.write_bytes(b"torn")
     assert "is damaged" in fusionkit("results", runs).err
+
+
+def test_of_scores_on_validation_no_answers_are_promised(fusionkit: Command, keep: Keep) -> None:
+    done = fusionkit("results", keep(like_trec6()), "--split", "validation", "--over", "both")
+    assert done.code == 2
+    assert "remedy:   compare with --over seeds" in done.err

@@ -80,6 +80,11 @@ class Pairs:
         return np.bincount(self.block, weights=self.ours - self.theirs) / counts
 
     @property
+    def weights(self) -> NDArray[np.float64]:
+        """The weight of each pair in the mean difference, ``[pairs]``: those of a block add up to 1."""
+        return 1.0 / np.bincount(self.block)[self.block]
+
+    @property
     def seeds(self) -> SeedError:
         """The error of the mean difference over new seeds, or over new data sets if these are the blocks; NaN for one
         block.
@@ -87,13 +92,18 @@ class Pairs:
         if self.by_data or len(self.differences) < 2:
             return seed_error(self.differences, range(len(self.differences)), [0] * len(self.differences))
         # Pairs with the same draw and the same initial weights, such as several rates, are one cell.
-        cells: dict[tuple[str, int, int], list[float]] = {}
-        for pair, difference in zip(self.trials, (self.ours - self.theirs).tolist(), strict=True):
-            first = pair.ours[0]
-            for init, value in _by_init(pair, difference):
-                cells.setdefault((first.data, first.data_seed, init), []).append(value)
+        cells: dict[tuple[str, int, int], list[float]] = defaultdict(list)
+        weights: dict[tuple[str, int, int], float] = defaultdict(float)
+        differences = (self.ours - self.theirs).tolist()
+        for pair, difference, weight in zip(self.trials, differences, self.weights.tolist(), strict=True):
+            first, parts = pair.ours[0], _by_init(pair, difference)
+            for init, value in parts:
+                key = first.data, first.data_seed, init
+                cells[key].append(value)
+                weights[key] += weight / len(parts)
         values = np.array([float(np.mean(sorted(each))) for each in cells.values()], dtype=np.float64)
-        return seed_error(values, [key[1] for key in cells], [key[2] for key in cells], [key[0] for key in cells])
+        data, draws, inits = zip(*cells, strict=True)
+        return seed_error(values, draws, inits, data, np.array(list(weights.values()), dtype=np.float64))
 
     @property
     def outcomes(self) -> tuple[int, int, int]:

@@ -52,7 +52,9 @@ class Rivals:
     def differ(self, ours: int, theirs: int) -> bool | None:
         """Whether a paired test separates two groups (p at most 0.05, not corrected). The test is over what the
         summary's intervals are over. A single pair cannot be tested over seeds: over both it is tested over test
-        examples alone. None where no runs pair, or where a single pair has no answers or is to be tested over seeds.
+        examples alone. False where the difference of pairs has another sign than that of the means, which have runs
+        without a partner too. None where no runs pair, or where a single pair has no answers or is to be tested over
+        seeds.
         """
         both = frozenset((ours, theirs))
         if both not in self._differ:
@@ -68,4 +70,5 @@ class Rivals:
         p = errors.p_value(difference, over)
         if over == BOTH and np.isnan(errors.of_seeds):
             p = errors.p_value(difference, EXAMPLES)
-        return None if np.isnan(p) else bool(p <= 1 - LEVEL)
+        agree = difference * (self._means[ours] - self._means[theirs]) > 0
+        return None if np.isnan(p) else bool(p <= 1 - LEVEL and agree)

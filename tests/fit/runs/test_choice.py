@@ -223,3 +223,11 @@ def test_the_run_to_export_is_the_best_seed_of_the_best_setting() -> None:
         best_run(pd.concat([frame, runs("last", [0.9], label="pos")]))
     with pytest.raises(UsageError, match="no run has finished"):
         best_run(runs("last", [0.5], status="failed"))
+
+
+def test_sweeps_that_a_table_tells_apart_are_not_chosen_among() -> None:
+    frame = pd.concat(
+        [runs("last", [0.5], lr=1e-3).assign(sweep="low"), runs("last", [0.6], lr=2e-3).assign(sweep="high")]
+    )
+    assert list(chosen_by("validation", frame, ["fusion", "sweep"]).frame["sweep"]) == ["low", "high"]
+    assert list(chosen_by("validation", frame, ["fusion"]).frame["sweep"]) == ["high"]

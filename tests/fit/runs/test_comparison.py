@@ -365,3 +365,28 @@ def test_unpaired_runs_are_named_where_nothing_is_tested() -> None:
     frame = table(runs("last", LAST[:3]), runs("majority", [0.3, 0.3]))
     notes = comparison_notes(compare(RunGroups(frame), "last"))
     assert "runs without a partner, left out of the differences: 1 (majority)" in notes
+
+
+def test_each_error_over_seeds_has_the_shares_of_its_mean() -> None:
+    """Draws of 0.6, 0.7 and 0.8, of which the first has three runs: a mean is over runs, a difference over draws."""
+    seeds, inits = [0, 0, 0, 1, 2], [0, 3, 4, 1, 2]
+    last = runs("last", [0.5] * 5, seeds, init_seeds=inits)
+    here = table(last, runs("linear", [0.6, 0.6, 0.6, 0.7, 0.8], seeds, init_seeds=inits))
+    found = row(compare(RunGroups(here), "last"), fusion="linear")
+    assert (found["mean"], found["difference"]) == (pytest.approx(0.66), pytest.approx(0.2))
+    assert found["se_seeds"] == pytest.approx(0.1 * math.sqrt(11) / 5)
+    assert found["difference_se_seeds"] == pytest.approx(0.1 / math.sqrt(3))
+    # Beside it a data set with a run a draw: three of six blocks each.
+    scores = {"last": [0.5] * 3, "linear": [0.6, 0.7, 0.8]}
+    there = table(*(runs(name, own, data="b", store="b") for name, own in scores.items()))
+    both = compare(RunGroups(table(here, there), ["fusion"], average=["data"]), "last")
+    assert row(both, fusion="linear")["difference_se_seeds"] == pytest.approx(0.1 / math.sqrt(6))
+
+
+def test_a_test_that_contradicts_the_means_separates_nothing() -> None:
+    """linear gains 0.03 in each draw that both have; with two easy draws of its own, last has the better mean."""
+    frame = table(runs("last", [0.5, 0.51, 0.52, 0.9, 0.9]), runs("linear", [0.53, 0.54, 0.551]))
+    found = tabulate(frame, ["fusion"], ranks=True).set_index("fusion")
+    assert found["tied"].to_dict() == {"last": True, "linear": True}
+    ranks = {name: (int(each["best_rank"]), int(each["worst_rank"])) for name, each in found.iterrows()}
+    assert ranks == {"last": (1, 2), "linear": (1, 2)}

@@ -136,3 +136,19 @@ def test_an_average_over_data_sets_with_one_seed_has_intervals_over_examples() -
     assert table.attrs["over"] == "examples"
     half = stats.t.ppf(0.975, 6) * math.sqrt(1 / 24)
     assert table["high"].tolist() == pytest.approx([0.5 + half])
+
+
+def test_draws_have_the_same_weight_over_examples_as_in_the_difference() -> None:
+    """Two runs of a draw gain two examples, the run of another loses one: 0.5 and −0.25. By draws, ±1 ± 1 ± 1 is always
+    as far off as 1 + 1 − 1; by runs, ±2 ± 2 ± 1 is as far off as 2 + 2 − 1 in half of the swaps.
+    """
+    hits = {"last": ([0, 0, 0, 0], [0, 0, 1, 0]), "linear": ([1, 1, 0, 0], [0, 0, 0, 0])}
+    frame, kept = framed(*(
+        run({"": answers(by_draw[draw])}, draw, fusion=fusion, init_seed=init)
+        for fusion, by_draw in hits.items() for draw, init in ((0, 0), (0, 1), (1, 2))
+    ))  # fmt: skip
+    found = compare(RunGroups(frame, ["fusion"], answers=kept), "last", over="examples").set_index("fusion")
+    row = found.loc["linear"]
+    assert (row["difference"], row["p"]) == (0.125, 1.0)
+    # Of 1/2, 1/2, −1/2 and 0.
+    assert row["difference_se_examples"] == pytest.approx(math.sqrt(11 / 192))
