@@ -160,12 +160,14 @@ def keep_records(name: str, settings: Sequence[str], work: Path, now: dict[str, 
         for record, made in records:
             known.setdefault(record["digest"], (record, made))
     found: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    fittings: dict[str, SweepFit] = {}
     for sweep, step in read_study(STUDIES[name], list(settings)).sweeps.items():
+        fittings[sweep] = SweepFit(step, StudyFolder(work), before=dict(fittings))
         before = {record["digest"]: (record, made) for record, made in own if record["sweep"] == sweep}
         folder = RunsFolder(work / "runs" / sweep)
         runs = {digest_of_record(each): each for each in folder.all_records()}
         there = {digest: each for digest, each in runs.items() if each["status"] in KEPT}
-        wanted = wanted_runs(SweepFit(step, StudyFolder(work)))
+        wanted = wanted_runs(fittings[sweep])
         complete = wanted is not None and set(wanted) <= {*there, *before}
         strangers = [] if complete else [digest for digest in before if digest not in (wanted or ())]
         new = sorted(there) if wanted is None else []

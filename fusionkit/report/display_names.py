@@ -40,7 +40,8 @@ def own_metric(row: Mapping[Any, Any]) -> str:
 
 def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
     """The name of each row's task: ``atis · intent``, then what separates it from other tasks of that name. Tasks over
-    stores of their own are named ``sst2``, their mean ``mean``.
+    stores of their own are named ``sst2``, their mean ``mean``. With a column ``data_identity``, data sets of one name
+    are told apart by the digest of a store.
     """
     base = frame["data"].astype(str) + " · " + frame["label"].astype(str)
     moved = frame["evaluated"].astype(str) != frame["data"].astype(str)
@@ -61,7 +62,13 @@ def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
     for name, write in told.items():
         several = frame.groupby(base)[name].transform(lambda values: values.nunique(dropna=False)) > 1
         base = base.where(~several, base + " · " + frame[name].map(write).astype(str))
-    return base
+    if "data_identity" not in frame:
+        return base
+    # Data sets may share a name, as configurations of a hub id do: validation must not choose one of them as if they
+    # were settings of one task.
+    several = frame.groupby(base)["data_identity"].transform("nunique") > 1
+    first = frame.groupby("data_identity", dropna=False)["store"].transform("first")
+    return base.where(~several, base + " · store " + first.astype(str).str[:8])
 
 
 def draw_of(shots: object) -> str:

@@ -27,7 +27,7 @@ from fusionkit.store import Store, open_store
 from fusionkit.store.presence import MANIFEST
 
 # Axes that validation chooses: all that define neither the task nor the method.
-# The store is one of them: a mean over two stores of the same name would mix different settings.
+# The store is one of them: a mean over two stores of the same data would mix different settings.
 TRIED = tuple(name for name in AXES if name not in (*TASK_AXES, *METHOD_AXES, *OF_A_SEED, "fusion", "shots"))
 CELL = ["task_name", "shots_name", "method"]
 
@@ -38,7 +38,7 @@ class ReportData:
 
     Attributes:
         folders: of the runs. records: by digest. frame: one row per run and store that it was scored on: the columns of
-            :func:`fusionkit.results`, with ``task_name``, ``method``, ``shots_name`` and its ``folder``.
+            :func:`fusionkit.results`, with ``task_name``, ``method``, ``shots_name``, ``data_identity`` and ``folder``.
         stores: the stores that were found, by digest. floors: a frame of the floors, for which no head is trained.
             probing: the number of runs on control labels and of blocks of online codes in the folders, which the report
             leaves out and `fusionkit results` sums up. given_stores: where the user said that stores are.
@@ -186,7 +186,8 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
                 probing.add(digest)
             elif digest not in records:
                 records[digest] = record
-                rows += [{**row, "folder": str(folder)} for row in flat_tests(record)]
+                own = {"folder": str(folder), "data_identity": record.get("data_identity")}
+                rows += [{**row, **own} for row in flat_tests(record)]
     if not rows:
         raise UsageError(
             "there is no head to report on",

@@ -14,12 +14,13 @@ import yaml
 
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.stores import Stores
-from fusionkit.errors import errors_at
+from fusionkit.errors import UsageError, errors_at
 from fusionkit.fit.sweep.blocks import Sweep, expand_blocks
 from fusionkit.fit.sweep.multi import opened
 from fusionkit.io.files import write_durably
 from fusionkit.io.places import Place
 from fusionkit.plural import counted
+from fusionkit.runs.find_run import find_folders
 from fusionkit.runs.folder import ANSWERS, RECORD, RunsFolder
 from fusionkit.runs.record import all_failed
 from fusionkit.specs import RunSpec, canonical_json, digest_of
@@ -35,6 +36,7 @@ class SweepFit:
     """A sweep over complete stores: those of the study, or those that ``store_of`` names by source.
 
     ``known`` has records, by digest, of runs that count as done (:func:`fusionkit.runs.records_file.known_runs`).
+    ``before`` has the sweeps above it, by name: it starts only from runs of theirs that the study asks for.
     """
 
     def __init__(
@@ -43,8 +45,9 @@ class SweepFit:
         work: StudyFolder,
         store_of: Mapping[str, Place] | None = None,
         known: Mapping[str, dict[str, Any]] | None = None,
+        before: Mapping[str, SweepFit] | None = None,
     ) -> None:
-        self.step, self._work, self._known = step, work, known or {}
+        self.step, self._work, self._known, self._before = step, work, known or {}, before or {}
         self._places = store_of or {name: work.store(name) for name in step.sources}
         self.folder = RunsFolder(work.runs(step.name))
 
@@ -74,10 +77,28 @@ class SweepFit:
         """The block with folders of runs in place of names of sweeps."""
         placed = dict(block)
         if "init_from" in placed:
-            placed["init_from"] = tuple(str(self._work.runs(name)) for name in placed["init_from"])
+            placed["init_from"] = tuple(place for name in placed["init_from"] for place in self._starts(name))
         if "draw_from" in placed:
             placed["draw_from"] = str(self._work.runs(placed["draw_from"]))
         return placed
+
+    def _starts(self, name: str) -> list[str]:
+        """The places of the runs of a sweep that others start from.
+
+        Its folder may also hold runs that the study no longer asks for: no run starts from these.
+        """
+        folder, above = self._work.runs(name), self._before.get(name)
+        if above is None:
+            return [str(folder)]
+        asked = {spec.digest for spec in above.sweep.specs}
+        if not (found := [str(place) for place in find_folders(folder) if place.name in asked]):
+            raise UsageError(
+                f"no run of sweep {name} has finished, so none can be started from",
+                expected="a finished run that the study asks for",
+                received=f"other runs alone in {folder}",
+                remedy="`fusionkit status` says what failed and why",
+            )
+        return found
 
     def records(self) -> list[dict[str, Any]]:
         """The records of its runs that exist, in the order of the sweep."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel, Sizes
@@ -25,6 +26,7 @@ from fusionkit.io.places import Place, sizes_below
 from fusionkit.machine.resources import cores
 from fusionkit.plural import counted
 from fusionkit.sources import Source
+from fusionkit.sources.examples import Examples
 from fusionkit.store.manifest import read_manifest
 from fusionkit.store.presence import is_complete, is_store, states_path
 from fusionkit.study.encode_step import opened_once
@@ -159,8 +161,8 @@ def sample_store(
     few, store = folder / "examples" / source.name, folder / f"{source.name}.store"
     few.mkdir(parents=True)
     for split, examples in splits.items():
-        chosen = np.random.default_rng(0).permutation(examples.num_rows)[: SAMPLE[split]]
-        pq.write_table(examples.take(np.sort(chosen)), few / f"{split}.parquet")
+        chosen = np.sort(np.random.default_rng(0).permutation(examples.num_rows)[: SAMPLE[split]])
+        pq.write_table(examples.take(_varied(examples, chosen)), few / f"{split}.parquet")
     encode({**source.options, "source": str(few), "config": None, "revision": None, "columns": None}, store)
     manifest, sizes = read_manifest(store), {split: examples.num_rows for split, examples in splits.items()}
     sampled = manifest["splits"]
@@ -179,6 +181,27 @@ def sample_store(
         bytes=round(total - states + states * rows / sampled_rows),
         seconds=manifest["provenance"]["seconds"] * tokens / sampled_tokens,
     )
+
+
+def _varied(examples: Examples, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The chosen rows, ascending, and for each column with one value in them the first row with another one.
+
+    A label with a rare class may have one class in a sample, and such a label cannot be learned.
+    """
+    table, found, start = examples.take(chosen), chosen, 0
+    values = [table.column(place).to_pylist() for place in range(table.num_columns)]
+    alike = {place: each[0] for place, each in enumerate(values) if all(value == each[0] for value in each)}
+    for batch in examples.batches():
+        for place, known in list(alike.items()):
+            rows = enumerate(batch.column(place).to_pylist(), start)
+            other = next((row for row, value in rows if value is not None and value != known), None)
+            if other is not None:
+                found = np.append(found, other)
+                del alike[place]
+        if not alike:
+            break
+        start += batch.num_rows
+    return np.unique(found)
 
 
 def sample_fit(sweep: SweepStep, work: StudyFolder, stores: Mapping[str, SourceStore]) -> tuple[SweepFit, CostModel]:

@@ -11,7 +11,7 @@ from typing import Any
 from fusionkit.bundled import travel_desk
 from fusionkit.errors import UsageError, errors_at, unknown_name
 from fusionkit.names import FIGURES
-from fusionkit.options.comparison import Comparison, baseline_parts
+from fusionkit.options.comparison import OF_BASELINES, Comparison, baseline_parts
 from fusionkit.options.entry import YES_NO
 from fusionkit.options.yaml_file import YamlNode, read_options
 from fusionkit.options.yaml_texts import Keys
@@ -122,12 +122,24 @@ def _comparison(written: YamlNode, name: str, sweeps: list[str]) -> Comparison:
         raise written.wrong(
             (*keys, "sweeps"), "a comparison of no sweeps", expected="some of the study's sweeps", received="none"
         )
+    if made.baseline is None and (idle := [name for name in OF_BASELINES if name in found]):
+        raise written.wrong(
+            (*keys, idle[0]),
+            f"{idle[0]!r} compares nothing without a baseline",
+            expected="a key `baseline:` beside it",
+            received="none",
+            remedy=f"name one, like `baseline: last`, or leave {idle[0]!r} out",
+        )
     _check_comparison(written, keys, made)
     return made
 
 
 def _check_comparison(written: YamlNode, keys: Keys, comparison: Comparison) -> None:
-    """Refuse columns that no table of results has."""
+    """Refuse columns that no table of results has, and choices that do not go together."""
+    from fusionkit.runs.comparison.compare import check_over  # loads pandas
+
+    with errors_at(written.where(*keys)):
+        check_over(comparison.over, comparison.interval, comparison.test, comparison.block, comparison.simultaneous)
     all_among(written, (*keys, "by"), "column of the results", comparison.by, COLUMNS)
     all_among(written, (*keys, "average"), "column of the results", comparison.average, COLUMNS)
     if both := [name for name in comparison.average if name in comparison.by]:

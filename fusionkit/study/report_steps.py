@@ -60,11 +60,11 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
     """One row per run and store that it was scored on, or task; to the columns of results it adds ``sweep``.
 
     Raises:
-        UsageError: no run has the comparison's metric.
+        UsageError: runs have finished, and none has the comparison's metric.
     """
     records = [(name, record) for name in comparison.sweeps for record in fittings[name].records()]
     known = {name for _, record in records for name in metrics_of(record, each_task=True)}
-    if comparison.metric is not None and comparison.metric not in known:
+    if known and comparison.metric is not None and comparison.metric not in known:
         raise unknown_name(f"metric of comparison {comparison.name}", comparison.metric, known)
     rows = [{"sweep": name, **row} for name, record in records for row in flat_tests(record, comparison.metric)]
     # A run may be in two sweeps: it counts once, unless sweeps are compared.
@@ -83,15 +83,21 @@ def answers_of(fittings: Mapping[str, Recorded]) -> ExampleScores:
 def summary_of(
     comparison: Comparison, frame: pd.DataFrame, say: Callable[[str], None], answers: ExampleScores
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The summary, and the notes below it; if the comparison fails, the summary lacks it, and a note says why."""
+    """The summary, and the notes below it; if runs cannot be compared with the baseline, or none tells the cost of
+    ``pareto``, the summary lacks that, and a note says why.
+    """
     try:
         summary = tabulate(frame, **comparison.tabulate_options, answers=answers)
     except UsageError as error:
-        if comparison.baseline is None:
+        if comparison.baseline is not None:
+            lacks, by, plain = "not compared", "with", dataclasses.replace(comparison, baseline=None)
+        elif comparison.pareto is not None:
+            lacks, by, plain = "no marks", "by", dataclasses.replace(comparison, pareto=None)
+        else:
             raise
-        say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
-        summary = tabulate(frame, **dataclasses.replace(comparison, baseline=None).tabulate_options, answers=answers)
-        return summary, [*summary.attrs[NOTES], f"not compared: {error.what}"]
+        say(f"table {comparison.name}: {lacks} {by} {comparison.baseline or comparison.pareto}: {error.what}")
+        summary, notes = summary_of(plain, frame, say, answers)
+        return summary, [*notes, f"{lacks}: {error.what}"]
     return summary, [*summary.attrs[NOTES], *(comparison_notes(summary) if comparison.baseline is not None else [])]
 
 
@@ -104,7 +110,9 @@ def command_of(comparison: Comparison, work: StudyFolder) -> str:
             continue
         flag = f"--{known[name].flag}"
         given = value if isinstance(value, tuple) else (value,)
-        options += [flag] if value is True else [word for each in given for word in (flag, each)]
+        # A folder of runs is one sweep, so `fusionkit results` has no column of that name.
+        words = [word for each in given if each != "sweep" for word in (flag, each)]
+        options += [flag] if value is True else words
     return shlex.join(["fusionkit", "results", str(folder), *options])
 
 

@@ -69,9 +69,9 @@ def prepare(study: Study, work: StudyFolder, commands: Commands, known: Known | 
     ledger = Ledger(work)
     # A sweep that others start from needs weights, which records do not have: it is trained.
     begun = {name for sweep in study.sweeps.values() for name in sweep.begins}
-    fittings = {
-        name: SweepFit(sweep, work, known=None if name in begun else known) for name, sweep in study.sweeps.items()
-    }
+    fittings: dict[str, SweepFit] = {}
+    for name, sweep in study.sweeps.items():
+        fittings[name] = SweepFit(sweep, work, known=None if name in begun else known, before=dict(fittings))
     steps = steps_of(study, work, commands, fittings)
     encoded = [step.name for step in steps[: len(study.sources)] if step.is_done(ledger.step(step.name))]
     preflight(study, fittings, encoded, data)

@@ -89,6 +89,21 @@ def test_a_joint_run_is_looked_into_by_each_of_its_columns(
     assert told == ["desk-de · intent,slots → intent", "desk-de · intent,slots → slots"]
 
 
+def test_two_data_sets_of_one_name_are_two_tasks(tmp_path: Path) -> None:
+    """Stores of one data set are settings of a task, of which validation chooses; two data sets are two tasks."""
+    scored = {"a" * 16: ("sst2", 0.9), "b" * 15 + "1": ("cola", 0.6), "b" * 15 + "2": ("cola", 0.5)}
+    for store, (data, score) in scored.items():
+        spec = RunSpec(store=store, task="classification", label="label", head="classifier", fusion="last")
+        told = {"status": "finished", "data": "glue", "data_identity": data, "encoder": "e", "rows": "mean"}
+        scores = {"score": score, "validation_score": score, "scores": {"validation": {"accuracy": score}}}
+        own = {"metric": "accuracy", "layers": [6], "evaluated": "glue", "sides": 1, "init_data": None, "seconds": 1.0}
+        RunsFolder(tmp_path).write(spec, {"spec": spec.to_dict(), **told, **scores, **own}, {})
+    chosen = read_report_data([tmp_path]).chosen
+    assert dict(zip(chosen["task_name"], chosen["score"], strict=True)) == {
+        "glue · label · store aaaaaaaa": 0.9, "glue · label · store bbbbbbbb": 0.6
+    }  # fmt: skip
+
+
 def test_lengths_of_training_are_told_apart(tmp_path: Path) -> None:
     """Each shows its rate with the best mean on validation."""
     rng, records = np.random.default_rng(0), list[dict[str, Any]]()

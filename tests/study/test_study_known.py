@@ -205,12 +205,14 @@ def test_the_script_lays_a_table_out_as_its_mark_says(
     # The documents say themselves that scores are of test and in percent.
     table = table.removesuffix(f"\n{UNITS_NOTE}\n").replace(" scored on |", "").replace(" test |", "")
     table = table.replace(" --- |", "", 1)
-    made = evidence.wrapped(f"{table}\n{evidence.made_of('tiny')}")
+    made = evidence.wrapped(f"{table}\n{evidence.made_of('tiny', 'wide', {})}")
     assert "tiny.yaml, trained on " in made
+    none_of_them = evidence.made_of("tiny", "wide", {"data": "another"})
+    assert none_of_them.endswith("trained on *\n")  # the machines of the runs that a table shows, not of all
     foreign = file.with_name("tiny.yaml")
     foreign.write_text(ran.file.read_text().replace("encoder: minilm", "encoder: some/encoder\ntitle: Tiny (4-bit)"))
     monkeypatch.setattr(evidence, "STUDIES", {"tiny": foreign})
-    assert "tiny.yaml (Tiny (4-bit)), trained on " in evidence.made_of("tiny")
+    assert "tiny.yaml (Tiny (4-bit)), trained on " in evidence.made_of("tiny", "wide", {})
     monkeypatch.setattr(evidence, "STUDIES", {"tiny": ran.file})
     assert evidence.with_tables(text) == f"a\n<!-- records: tiny wide -->\n{made}<!-- end -->\nb\n"
     assert evidence.with_tables(evidence.with_tables(text)) == evidence.with_tables(text)

@@ -106,6 +106,8 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("across: fusion", "across: data", "line 24: 'data' is laid across, but not grouped by", "sweep, label"),
     ("sweeps: base", "sweeps: bsae", "line 25: unknown sweep 'bsae'", "'base'?"),
     ("baseline: last", "interval: z", "line 25: unknown interval 'z'", "t"),
+    ("baseline: last", "test: t", "line 25: 'test' compares nothing without a baseline", "name one, like `baseline:"),
+    ("baseline: last", "over: both, interval: bootstrap", "line 25: --interval bootstrap is one over", "--over both"),
     ("baseline: last", "baseline: fusoin=last", "line 25: unknown column of the results 'fusoin'", "'fusion'?"),
     ("baseline: last", 'baseline: "fusion=last,shto=5"', "line 25: unknown column of the results 'shto'", "'store'?"),
     ("rows: tokens", "figures: [shot]", "line 3: unknown figure 'shot'", "did you mean 'shots'?"),

@@ -15,18 +15,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from fusionkit.options.comparison import Comparison
 from fusionkit.report.content import provenance_of
 from fusionkit.report.predictions import all_predictions
 from fusionkit.report.report_data import read_report_data
 from fusionkit.runs.folder import RunsFolder
+from fusionkit.runs.record import digest_of_record
 from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
 from fusionkit.study.fit_step import all_digests, runs_content
 from fusionkit.study.folder import Ledger, StudyFolder
-from fusionkit.study.report_steps import figures_step, report_step
+from fusionkit.study.report_steps import command_of, figures_step, report_step
 from fusionkit.study.run import run_study
 from fusionkit.study.steps import Step
 from fusionkit.study.study import Report
@@ -126,6 +129,21 @@ def test_what_is_lost_or_changed_is_made_again_and_what_follows_from_it(ran: Ran
     assert pd.read_csv(copy / "tables" / "against.csv")["metric"].tolist()[:2] == ["macro_f1"] * 2
 
 
+def test_a_sweep_starts_only_from_runs_that_the_study_asks_for(ran: Ran, copy: Path) -> None:
+    """The folder of the sweep above it also holds runs of another number of epochs."""
+    assert made(ran.command("--set", "sweeps.base.epochs=2", "--workers", 1, "--json", work=copy)) == STEPS[2:]
+    base, moved = (RunsFolder(copy / "runs" / name).records() for name in ("base", "moved"))
+    asked = {digest_of_record(each) for each in base if each["spec"]["epochs"] == 2}
+    assert (len(base), len(asked), len(moved)) == (12, 6, 4)
+    assert sum(each["spec"]["init_from"] in asked for each in moved) == 2
+
+
+def test_the_command_of_a_table_has_no_column_that_results_has_not(tmp_path: Path) -> None:
+    comparison = Comparison(name="main", sweeps=("base",), by=("sweep", "fusion"), ranks=True)
+    words = shlex.split(command_of(comparison, StudyFolder(tmp_path)))
+    assert words == ["fusionkit", "results", str(tmp_path / "runs" / "base"), "--by", "fusion", "--ranks"]
+
+
 def test_a_store_of_something_else_is_refused(ran: Ran, copy: Path) -> None:
     done = ran.command("--set", "layers=0,3", work=copy)
     assert done.code == 2
@@ -210,6 +228,18 @@ def test_a_dry_run_knows_the_columns_of_a_conll_file(fusionkit: Command, tmp_pat
     done = fusionkit("run", tmp_path / "s.yaml", "--out", tmp_path / "work", "--dry-run", "--json")
     assert done.code == 0, done.err
     assert [step["state"] for step in json.loads(done.out)] == ["to do", "to do"]
+
+
+def test_a_dry_run_samples_a_rare_class(fusionkit: Command, tmp_path: Path) -> None:
+    rare = np.random.default_rng(0).permutation(200)[-1]  # the last of those that a sample would take
+    (tmp_path / "source").mkdir()
+    for split, count in (("train", 200), ("validation", 8), ("test", 8)):
+        rows = ({"text": f"letter {k}", "label": "spam" if k == rare else "ham"} for k in range(count))
+        (tmp_path / "source" / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    source, sweep = f"{{source: {tmp_path}/source, rows: mean}}", "{store: a, label: label, fusion: last, epochs: 1}"
+    (tmp_path / "s.yaml").write_text(f"sources:\n  a: {source}\nsweeps:\n  b: {sweep}\n")
+    done = fusionkit("run", tmp_path / "s.yaml", "--out", tmp_path / "work", "--dry-run", "--json")
+    assert done.code == 0, done.err
 
 
 def test_a_numbered_device_is_refused_beside_a_cluster(ran: Ran, copy: Path) -> None:
@@ -315,10 +345,13 @@ def test_figures_and_a_page_of_failed_runs_alone_are_left_out_with_a_message(tmp
 def test_a_sweep_of_failed_runs_alone_fails_the_study_after_its_other_steps(ran: Ran, copy: Path) -> None:
     wild = ("lr=99", "weight-decay=90", "epochs=40")
     lost = [part for each in wild for part in ("--set", f"sweeps.moved.{each}")]
+    table = {"sweeps": "moved", "by": "fusion", "metric": "macro_f1", "pareto": "seconds_alone"}
+    lost += [part for name, value in table.items() for part in ("--set", f"comparisons.lost.{name}={value}")]
     for _ in range(2):  # trained, and read back
         done = ran.command(*lost, "--json", work=copy)
         assert done.code == 1
         assert "no run of sweep moved finished: the study's other results are there" in done.err
         assert "received: the loss of linear + classifier is no longer finite" in done.err
         assert "--retry-failed" in done.err
-    assert [step["step"] for step in json.loads(done.out)] == STEPS
+    assert [step["step"] for step in json.loads(done.out)] == [*STEPS, "table lost"]
+    assert "no marks: no run tells its" in (copy / "tables" / "lost.md").read_text()
