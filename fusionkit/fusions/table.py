@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.names import EVERY_LAYER
-from fusionkit.options.spelling import accepted, options_of, outline, parse, spell
+from fusionkit.options.spelling import accepted, options_fault, outline, parse, spell
 from fusionkit.registry import Registry
 
 if TYPE_CHECKING:
@@ -104,13 +104,7 @@ def _fault(found: Any) -> str | None:
         return "it is no torch.nn.Module"
     if found.forward is nn.Module.forward:
         return "it has no forward"
-    try:
-        options = options_of(found)
-    except (TypeError, ValueError, NameError) as error:
-        return str(error)
-    if len(required := [name for name, option in options.items() if option.required]) > 1:
-        return f"its options {', '.join(required)} have no default; one may"
-    return None
+    return options_fault(found)
 
 
 @cache

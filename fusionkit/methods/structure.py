@@ -131,14 +131,14 @@ class Structure:
             remedy="choose another method, for example full or bitfit",
         )
 
-    def refuse_one_layer(self, method: str) -> None:
-        """Raise UsageError for a method that treats layers differently, where all layers are one module."""
+    def refuse_one_layer(self, method: str, remedy: str = "choose another method, or another encoder") -> None:
+        """Raise UsageError for a method or option that treats layers differently, where all layers are one module."""
         if len(self.layers) < self.depth:  # one module runs L times
             raise UsageError(
                 f"{method} cannot be used with {type(self.model).__name__}",
                 expected="an encoder whose layers have weights of their own",
                 received=f"one layer that runs {self.depth} times",
-                remedy="choose another method, or another encoder",
+                remedy=remedy,
             )
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.options.spelling import named, outline, parse, spell
+from fusionkit.options.spelling import named, options_fault, outline, parse, spell
 from fusionkit.registry import Registry
 from fusionkit.specs import ENCODER, FROZEN
 
@@ -252,16 +252,23 @@ def method_class(name: str) -> type[Any]:
     if name not in REGISTRY.names() and ":" not in name:
         raise unknown_name("method", name, [usage.partition("[")[0] for usage in REGISTRY.usages.values()])
     found = REGISTRY.load(name).value
-    if REGISTRY.is_own(name) and not (
-        callable(getattr(found, "attach", None)) and isinstance(getattr(found, "entry", None), MethodEntry)
-    ):
+    if REGISTRY.is_own(name) and (fault := _fault(found)) is not None:
         raise UsageError(
-            f"{name!r} is no method",
+            f"{name!r} is no method: {fault}",
             expected="a class, built as (*, options), with attach(model, structure) and entry, a MethodEntry",
             received=f"{found!r}",
             remedy="see fusionkit.methods.table.Method",
         )
     return found  # type: ignore[no-any-return]
+
+
+def _fault(found: Any) -> str | None:
+    """The reason why a user's class is not a method, or None."""
+    if not (isinstance(found, type) and callable(getattr(found, "attach", None))):
+        return "it is no class with attach"
+    if not isinstance(getattr(found, "entry", None), MethodEntry):
+        return "its entry is no MethodEntry"
+    return options_fault(found)
 
 
 def method_named(name: str) -> str:

@@ -77,6 +77,17 @@ def options_of(made: type[Any]) -> dict[str, Option]:
     return {option.name: option for option in sorted(found, key=lambda option: not option.required)}
 
 
+def options_fault(made: type[Any]) -> str | None:
+    """The reason why options of a class cannot be written, or None."""
+    try:
+        options = options_of(made)
+    except (TypeError, ValueError, NameError) as error:
+        return str(error)
+    if len(required := [name for name, option in options.items() if option.required]) > 1:
+        return f"its options {', '.join(required)} have no default; one may"
+    return None
+
+
 def outline(target: str) -> type[Any]:
     """A class with the signatures of one of fusionkit's own, read from its file, because importing torch takes seconds.
 

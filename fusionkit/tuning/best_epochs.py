@@ -21,12 +21,13 @@ def with_better_tasks(
     now: BestEpoch,
     trained: Mapping[str, Tensor],
     tasks: Sequence[str],
+    shared: bool,
 ) -> tuple[BestEpoch | None, dict[str, Tensor], list[str]]:
     """Replace, in what was kept, the tasks that are better in this epoch.
 
     Args:
         best, delta: what was kept before, the latter by ``NAME@TASK``. now, trained: this epoch's model with its
-            scores, and what the method trained.
+            scores, and what the method trained. shared: whether the tasks share one fusion.
 
     Returns:
         the updated best epoch and delta, and the names of the better tasks.
@@ -45,21 +46,21 @@ def with_better_tasks(
     scores = {name: found[name] if name in better else known[name] for name in tasks}
     for name in better:
         # Copied for each task: a file of weights cannot hold one tensor under two names.
-        weights |= {weight: value.clone() for weight, value in model_of_task(now.weights, name, tasks).items()}
+        weights |= {weight: value.clone() for weight, value in model_of_task(now.weights, name, shared).items()}
         kept |= {f"{weight}{OF}{name}": value.clone() for weight, value in of_task(trained, name).items()}
     means = joint_means(scores, None) if "mean" in now.scores else now.scores
     return BestEpoch(next(iter(means.values())), now.epoch, weights, scores=means), kept, better
 
 
-def model_of_task(weights: Mapping[str, Tensor], task: str, tasks: Sequence[str]) -> dict[str, Tensor]:
+def model_of_task(weights: Mapping[str, Tensor], task: str, shared: bool) -> dict[str, Tensor]:
     """A task's head and fusion, named as in a model in which each task has its own fusion."""
     found = {}
     for name, value in weights.items():
         part, owner = name.split(".")[:2]
-        if owner == task:
-            found[name] = value
-        elif part == "fusion" and owner not in tasks:  # the shared fusion
+        if shared and part == "fusion":  # a task may have the name of one of its weights
             found[f"fusion.{task}.{name.partition('.')[2]}"] = value
+        elif owner == task:
+            found[name] = value
     return found
 
 

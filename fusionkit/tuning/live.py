@@ -31,6 +31,11 @@ from fusionkit.tuning.upper_layers import UpperLayers
 BATCHING = {device: Batching(tokens, max(OVERHEAD[device], 128)) for device, tokens in TOKENS.items()}
 
 
+def batching_of(device: torch.device) -> Batching:
+    """The batching on a device: that of a CPU on all devices that have none of their own, as in an encode."""
+    return BATCHING.get(device.type, BATCHING["cpu"])
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class LiveStates:
     """The states of a split's rows, ``[rows, layers, hidden]``.
@@ -59,7 +64,7 @@ class LiveStates:
         bounds = np.searchsorted(which[order], np.arange(len(sequences) + 1))
         lengths = tokens.padded_lengths(sequences)
         together = self.ranks.count > 1 and not torch.is_grad_enabled()
-        for number, piece in enumerate(BATCHING[device.type].cut(lengths)):
+        for number, piece in enumerate(batching_of(device).cut(lengths)):
             if together and number % self.ranks.count != self.ranks.rank:
                 continue
             states = self.passes(sequences[piece], wanted)  # per layer [piece, length, hidden]

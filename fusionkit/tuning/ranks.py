@@ -21,7 +21,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fusionkit.errors import UsageError
 from fusionkit.fit.executor.through_encoder import StateFile
+from fusionkit.machine.devices import device_of
 from fusionkit.specs import RunSpec
 
 WAITING = timedelta(days=30)  # for rank 0, which may have frozen runs to train meanwhile
@@ -84,11 +86,21 @@ ALONE = Ranks()
 
 @contextmanager
 def joined(device: str) -> Iterator[tuple[Ranks, str]]:
-    """Join the processes that torchrun started; yields this one's rank and device, one GPU per process if any."""
+    """Join the processes that torchrun started; yields this one's rank and device, one GPU per process if any.
+
+    Args:
+        device: ``auto``, ``cpu`` or ``cuda``.
+
+    Raises:
+        UsageError: there is no GPU for this process.
+    """
     local = int(os.environ["LOCAL_RANK"])
-    on_gpu = device != "cpu" and torch.cuda.is_available()
+    on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     if on_gpu:
-        torch.cuda.set_device(local)
+        try:
+            torch.cuda.set_device(device_of(f"cuda:{local}"))
+        except UsageError as error:
+            raise error.at("torchrun", "start as many processes as there are GPUs, or choose --device cpu") from error
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=WAITING)
     yield Ranks.of_process(), f"cuda:{local}" if on_gpu else "cpu"
     dist.destroy_process_group()  # not after an error: NCCL would wait for the other ranks

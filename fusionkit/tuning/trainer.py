@@ -235,8 +235,8 @@ class TunedRun:
                 own = {name: weights.detach().clone() for name, weights in self._model.state_dict().items()}
                 now, delta = BestEpoch(value, epoch, own, **found), self._attached.delta()
                 if each:
-                    kept = (run.best, self._best_delta, now, delta, list(self._data.parts))
-                    run.best, self._best_delta, tasks = with_better_tasks(*kept)
+                    kept, shared = (run.best, self._best_delta, now, delta), self._spec.joint_fusion == "shared"
+                    run.best, self._best_delta, tasks = with_better_tasks(*kept, list(self._data.parts), shared)
                     self._best_epochs |= dict.fromkeys(tasks, epoch)
                 else:
                     run.best, self._best_delta = now, delta

@@ -148,7 +148,7 @@ class WeightsPlan:
         return found if budget is None else [each for each in found if each.per_task <= budget or each.kind == ALONE]
 
     def check(self, run: RunSpec) -> None:
-        """Raise UsageError where the encoder cannot take a run's method, or an option of the run would do nothing."""
+        """Raise UsageError where the encoder cannot take a run's method or option, or an option would do nothing."""
         if run.checkpointing:
             refuse_checkpointing(self._model)
         spec = parse_method(run.method)
@@ -163,6 +163,8 @@ class WeightsPlan:
                 received=f"--layer-decay {run.layer_decay:g} --method {run.method}",
                 remedy="leave --layer-decay out",
             )
+        if run.layer_decay != 1:  # one module would get the rate of layer 1
+            self._structure.refuse_one_layer("--layer-decay", "leave it out, or choose another encoder")
 
     def _counted(self, spec: MethodSpec) -> tuple[int, int]:
         """The numbers of weights that all tasks share and train, and that each task has for itself."""

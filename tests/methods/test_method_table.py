@@ -162,6 +162,10 @@ class Norms:
         found = {n: p for n, (layer, p) in layers if layer >= self.lowest and structure.is_norm(n)}
         return Attached(model, structure, trains(model, found), self.lowest)
 
+class Sized(Norms):
+    def __init__(self, *, sizes: list = ()):
+        self.sizes = sizes
+
 class Nothing:
     pass
 """
@@ -175,8 +179,10 @@ def test_a_method_of_your_own_is_named_by_its_import_path(
     spec = parse_method("normlab:Norms:lowest=3")
     assert (str(spec), spec.entry.rates[0]) == ("normlab:Norms:lowest=3", 1e-3)
     assert apply(encoder("bert"), spec).count() == 2 * 2 * 16
-    with pytest.raises(UsageError, match="'normlab:Nothing' is no method"):
+    with pytest.raises(UsageError, match="'normlab:Nothing' is no method: it is no class with attach"):
         parse_method("normlab:Nothing")
+    with pytest.raises(UsageError, match="'normlab:Sized' is no method: its option sizes is neither bool, int"):
+        parse_method("normlab:Sized")
 
 
 def test_a_second_method_is_refused(encoder: Callable[[str], Any]) -> None:

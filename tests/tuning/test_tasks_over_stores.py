@@ -28,6 +28,7 @@ from fusionkit.fit.train.schedule import Length
 from fusionkit.predict import load
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_planned
+from fusionkit.tuning.best_epochs import model_of_task
 from fusionkit.tuning.task_sampler import TaskSampler, task_probabilities
 from fusionkit.tuning.trained import delta_bytes
 from tests.tuning.conftest import encoded
@@ -243,6 +244,14 @@ def test_each_task_may_keep_its_own_best_epoch(stores: TaskStores, tmp_path: Pat
     told = load(runs["each"]["folder"], device="cpu", takes="texts").predict(texts)
     right = [one.to_dict()["heads"]["kind"]["label"] == kind for one, kind in zip(told, kinds, strict=True)]
     assert np.mean(right) == pytest.approx(runs["each"]["scores"]["test"]["kind_accuracy"])
+
+
+def test_a_task_may_be_named_like_a_weight_of_the_shared_fusion() -> None:
+    names = ("fusion.query", "head.query.score.1.weight", "head.kind.score.1.weight")
+    weights = {name: torch.zeros(1) for name in names}
+    found = {task: {*model_of_task(weights, task, shared=True)} for task in ("query", "kind")}
+    assert found["query"] == {"fusion.query.query", "head.query.score.1.weight"}
+    assert found["kind"] == {"fusion.kind.query", "head.kind.score.1.weight"}
 
 
 def test_tasks_that_share_all_but_heads_need_one_pass(stores: TaskStores, tmp_path: Path) -> None:

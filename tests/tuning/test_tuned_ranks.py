@@ -18,13 +18,13 @@ from safetensors.torch import load_file
 
 from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.dataset.task_stores import TaskStores
-from fusionkit.errors import FusionkitError
+from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.ragged import IntArray
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tuning.pieces import pieces_of
-from fusionkit.tuning.ranks import Ranks
+from fusionkit.tuning.ranks import Ranks, joined
 
 ROOT = Path(__file__).parents[2]
 STILL: dict[str, Any] = {"dropout": 0.0, "encoder_dropout": 0.0, "lrs": (1e-3,)}
@@ -132,6 +132,14 @@ def test_a_rank_without_memory_ends_the_sweep(
     assert "--accumulate" in (caught.value.remedy or "")
 
 
+def test_a_process_of_torchrun_without_a_gpu_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is no GPU at all: --device cuda never means the CPU."""
+    monkeypatch.setenv("LOCAL_RANK", "63")
+    with pytest.raises(UsageError, match="torchrun: device 'cuda:63' cannot be used") as caught, joined("cuda"):
+        pass
+    assert "as many processes as there are GPUs" in (caught.value.remedy or "")
+
+
 @pytest.mark.soak("products")
 def test_three_ranks_go_on_from_a_state_of_one(
     store: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path
@@ -162,6 +170,7 @@ def test_ranks_share_the_steps_of_several_tasks(stores: TaskStores, tmp_path: Pa
 def test_torchrun_trains_runs_by_the_command_line(store: Store, weather: Store, tmp_path: Path) -> None:
     ours = {**os.environ, "PYTHONPATH": str(ROOT)}
     words = ["--method", "frozen", "--method", "bitfit", "--epochs", "2", "--encoder-dropout", "0", "--dropout", "0"]
+    words += ["--device", "cpu"]  # there may be one GPU, which two processes cannot share
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "fusionkit"]
     several = [str(store.path), str(weather.path), "--task", "multi", "--label", "towns=label", "--pool", "cls", *words]
     given = [*start, "fit", *several, "--out", str(tmp_path / "tasks"), "--fusion", "last"]

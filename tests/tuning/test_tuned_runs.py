@@ -31,7 +31,7 @@ from fusionkit.predict import Tags, load
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
 from fusionkit.tuning.encoder import load_tuned, set_dropout
-from fusionkit.tuning.live import BATCHING, LiveStates
+from fusionkit.tuning.live import BATCHING, LiveStates, batching_of
 from fusionkit.tuning.passes import FromText
 from fusionkit.tuning.tokens import Tokens, tokens_of
 from fusionkit.tuning.trained import live_data_of
@@ -75,6 +75,10 @@ def test_padded_lengths_are_multiples_up_to_that_of_the_longest_sequence() -> No
     offsets = np.cumsum([0, 1, 8, 9, 0, 19])
     tokens = Tokens(np.zeros(37, np.int32), np.zeros(37, np.uint8), offsets)
     assert tokens.padded_lengths(np.arange(5)).tolist() == [8, 8, 16, 0, 19]
+
+
+def test_a_device_without_a_batching_of_its_own_has_that_of_a_cpu() -> None:
+    assert [batching_of(torch.device(name)) for name in ("mps", "cuda:1")] == [BATCHING["cpu"], BATCHING["cuda"]]
 
 
 def by_hand(store: Store, model_folder: Path, spec: RunSpec) -> tuple[Any, Any, list[float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from fusionkit.cli.main import main
 from fusionkit.cli.plan import plan
 from fusionkit.errors import UsageError
+from fusionkit.specs import RunSpec
 from fusionkit.tuning.weights_plan import ALONE, WeightsPlan
 
 BERT = 109_482_240
@@ -81,16 +83,33 @@ def test_the_command_prints_methods_as_fit_takes_them(model_folder: Path) -> Non
         CliRunner().invoke(plan, [*given, "--method", "full", "--budget-per-task", "9"], catch_exceptions=False)
 
 
-def test_kinds_that_an_encoder_cannot_take_are_left_out(tmp_path: Path) -> None:
-    """ALBERT's layers are one, which has no upper half."""
+@pytest.fixture
+def albert(tmp_path: Path) -> WeightsPlan:
+    """An encoder whose layers are one."""
     hf: Any = transformers
     hf.AlbertConfig(
         vocab_size=20, embedding_size=8, hidden_size=16, num_hidden_layers=4, num_attention_heads=2,
         intermediate_size=32,
     ).save_pretrained(tmp_path)  # fmt: skip
-    kinds = [row.kind for row in WeightsPlan(str(tmp_path), 3).usual()]
+    return WeightsPlan(str(tmp_path), 3)
+
+
+def test_kinds_that_an_encoder_cannot_take_are_left_out(albert: WeightsPlan) -> None:
+    """One layer has no upper half."""
+    kinds = [row.kind for row in albert.usual()]
     assert "PALs, shared over layers" in kinds
     assert "PALs, top half" not in kinds
+
+
+@pytest.mark.parametrize("method", ["full", "bitfit"])
+def test_a_rate_for_each_layer_needs_layers_of_their_own(albert: WeightsPlan, method: str) -> None:
+    """All layers would get the rate of the first."""
+    run = RunSpec(store="", task="", label="", fusion="last", head="", method=method)
+    albert.check(run)
+    with pytest.raises(UsageError, match="--layer-decay cannot be used with AlbertModel") as caught:
+        albert.check(replace(run, layer_decay=0.9))
+    assert caught.value.received == "one layer that runs 4 times"
+    assert "leave it out" in (caught.value.remedy or "")
 
 
 def test_what_a_terminal_cannot_encode_is_escaped(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
