@@ -43,7 +43,8 @@ def shared_layers(stores: Sequence[Store]) -> tuple[int, ...]:
 
 
 def check_same_encoder(stores: Sequence[Store], but: Sequence[str] = ()) -> None:
-    """Refuse stores whose states cannot be mixed: they differ in encoder, rows or kind of input, or share no layer.
+    """Refuse stores whose states cannot be mixed: they differ in encoder, rows, kind of input or form of pairs, or
+    share no layer.
 
     Args:
         but: fields that may differ.
@@ -54,7 +55,7 @@ def check_same_encoder(stores: Sequence[Store], but: Sequence[str] = ()) -> None
     if different:
         raise UsageError(
             "one head cannot read these stores; these fields differ:\n" + _side_by_side(stores, facts, different),
-            remedy="encode them again alike: one encoder, the same --rows, --layers that overlap",
+            remedy="encode them again alike: one encoder, the same --rows and --pair-as, --layers that overlap",
         )
 
 
@@ -89,13 +90,15 @@ def refuse_disjoint(stores: Sequence[Store], column: str, names: Mapping[str, se
 
 
 def _facts(store: Store) -> dict[str, Any]:
+    columns, identity = store.manifest["columns"], store.manifest["identity"]
     return {
         "encoder": store.manifest["encoder"]["name"],
-        **shown_identity(store.manifest["identity"]["encoder"]),
+        **shown_identity(identity["encoder"]),
         "rows": store.rows,
         "hidden": store.hidden,
         "layers": ", ".join(map(str, store.layers)),
-        "input": input_kind(store.manifest["columns"]),
+        "input": input_kind(columns),
+        "pairs as": identity.get("pair_as", "one") if columns["pair"] else "none",
     }
 
 

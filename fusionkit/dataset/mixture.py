@@ -212,8 +212,6 @@ class Mix:
             theirs["train"] = stay
         trains = {store.digest: splits[store.digest]["train"] for store in trained}
         validation = with_layers(theirs["validation"], chooser, self.layers)
-        if len({split.sides for split in [*trains.values(), validation]}) > 1:
-            raise UsageError("some of the stores hold pairs as one sequence, some as two", remedy="encode them alike")
         classes, default = counted_classes(names, [each for train in trains.values() for each in train.gold], task)
         tests = self._tests({store.digest: splits[store.digest].get("test") for store in self.evaluation_stores})
         first, test = trains[trained[0].digest], next(iter(tests.values()), None)

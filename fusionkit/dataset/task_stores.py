@@ -57,7 +57,7 @@ class TaskStores:
         self.stores = distinct([each.store for each in choices])
         for store in self.stores:
             require_train(store)
-        check_same_encoder(self.stores, but=("input",))
+        check_same_encoder(self.stores, but=("input", "pairs as"))
         self.tasks = {each.name: _chosen(each) for each in choices}
         self.store_of = {each.name: each.store for each in choices}
         self.heads = fitting_heads(

@@ -23,7 +23,7 @@ import numpy as np
 
 from fusionkit.fit.grouped import grouped
 from fusionkit.fit.train.result import Curve, RunState
-from fusionkit.metrics import is_better
+from fusionkit.metrics import ROUNDING, is_better
 from fusionkit.specs import RunSpec
 
 SETTING = ("lr", "fusion_layers")  # what competes
@@ -126,8 +126,9 @@ class Halving:
         metric = next((trial.metric for trial in trials.values() if trial.metric), "")
         sign = -1 if is_better(metric, 1.0, 0.0) else 1
         order = sorted(by_setting, key=lambda each: math.inf if math.isnan(means[each]) else sign * means[each])
+        last = means[order[kept - 1]]
         # Of rates that have learned nothing yet, such as taggers at 0 F1, the first would win by its place.
-        going = {*order[:kept], *(each for each in order if means[each] == means[order[kept - 1]])}
+        going = {*order[:kept], *(each for each in order if math.isclose(means[each], last, rel_tol=ROUNDING))}
         return [run for run in runs if setting_of(run.spec) not in going]
 
 

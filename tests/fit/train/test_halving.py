@@ -218,3 +218,14 @@ def test_settings_that_have_learned_nothing_yet_go_on(toy: Callable[..., TaskDat
         run.metric, run.curve = "f1", [{"epoch": 2, "loss": 1.0, "validation_score": score}]
     assert Halving().stopped(runs, (), 2) == set()  # the second place is shared by three
     assert Halving().stopped(runs, {runs[3]}, 2) == {runs[3]}
+
+
+def test_means_that_differ_by_rounding_are_equally_good(toy: Callable[..., TaskData]) -> None:
+    plain = RunSpec(store="s", task="classification", label="x", fusion="linear", head="classifier", epochs=8)
+    draw, runs = toy().train, list[RunState]()
+    # The second and the third mean are 0.1, and NumPy's differ in the last digit.
+    for rate, scores in zip(RATES, ((0.3, 0.3, 0.3), (0.1, 0.1, 0.1), (0.3, 0.0, 0.0), (0.0, 0.0, 0.0)), strict=True):
+        for seed, score in enumerate(scores):
+            runs.append(RunState(replace(plain, lr=rate, init_seed=seed), (0,), draw))
+            runs[-1].metric, runs[-1].curve = "f1", [{"epoch": 2, "loss": 1.0, "validation_score": score}]
+    assert {run.spec.lr for run in Halving().stopped(runs, (), 2)} == {RATES[3]}

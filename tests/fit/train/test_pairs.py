@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
+from fusionkit.errors import UsageError
 from fusionkit.fit import RunGroups, RunsFolder, expand, fit, summarise
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.sweep.fusion_choices import choose_pool
@@ -156,3 +159,7 @@ def test_runs_over_both_forms_are_told_apart(
     assert "store" not in summary.columns
     width = {row["sides"]: row["parameters"] for row in summary.to_dict(orient="records")}
     assert width[2] - width[1] == 3 * 384 * 256  # the first layer of the head reads four vectors
+    with pytest.raises(UsageError, match="one head cannot read these stores") as caught:
+        Mix([Share(two)], [two, one])  # not even to score its test split
+    _, _, field, _ = str(caught.value).splitlines()
+    assert field.split() == ["pairs", "as", "two", "one"]
