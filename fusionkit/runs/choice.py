@@ -234,7 +234,7 @@ def _single_rates(rates: Sequence[tuple[str, str, int]]) -> Iterator[str]:
         return
     for name in RATES:
         if named := [group for group, own, count in rates if (own, count) == (name, 1)]:
-            yield f"one {name} was tried, it was not chosen among several: {first_names(named)}"
+            yield f"one {name} was tried, other groups had several: {first_names(named)}"
 
 
 def _differs(column: pd.Series[Any]) -> bool:
