@@ -21,6 +21,7 @@ from fusionkit.encode.batches import NONE, PartInput, forward
 from fusionkit.encode.batching import Batching
 from fusionkit.encode.text_pairs import live_groups, live_sequences
 from fusionkit.encoder import Encoder
+from fusionkit.encoder.refusals import refuse_surrogates
 from fusionkit.encoder.truncate import truncated
 from fusionkit.errors import UsageError
 from fusionkit.exported import open_heads
@@ -261,6 +262,7 @@ class Predictor:
         self, texts: Sequence[str] | Sequence[Sequence[str]], pairs: Sequence[str] | None, start: int
     ) -> list[Prediction]:
         """The answers about one block; ``start`` is the number of its first example."""
+        refuse_surrogates([*texts, *(pairs or ())], start)
         first, second, sequences = live_sequences(texts, pairs, self._two)
         tokenized = self.encoder.tokenize(first, second, self.max_length)
         counts = np.array([len(text) for text in texts], dtype=np.int64) if self.takes == "words" else None

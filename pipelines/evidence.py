@@ -44,7 +44,7 @@ from fusionkit.errors import FusionkitError, unknown_name
 from fusionkit.io.files import write_durably
 from fusionkit.machine.resources import cores
 from fusionkit.plural import counted
-from fusionkit.runs.choice import chosen_by
+from fusionkit.runs.choice import chosen_by, runs_of
 from fusionkit.runs.floors import are_floors
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.runs.record import answers_in, digest_of_record
@@ -337,9 +337,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     for metric in metrics:
         of_metric = dataclasses.replace(comparison, metric=metric, choose_by=None)
         scores = frame_of(of_metric, sweeps)  # floors are not among the runs that were counted
-        summary, notes = summary_of(
-            of_metric, scores[scores["digest"].isin(counted.frame["digest"])], print, answers_of(sweeps)
-        )
+        summary, notes = summary_of(of_metric, runs_of(counted.frame, scores, comparison.by), print, answers_of(sweeps))
         summaries.append(only(on_test(summary), choice))
     across = comparison.across if len(metrics) == 1 else "metric"
     return markdown(pd.concat(summaries), [*counted.notes, *notes] if told else (), across)

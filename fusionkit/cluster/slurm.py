@@ -27,7 +27,8 @@ from fusionkit.plural import counted
 
 FIRST_LOOK, LAST_LOOK = 1.0, 30.0  # seconds between two questions to Slurm: doubled while nothing changes
 # Jobs in a row that end before they are workers, after which to give up where no other job is running. One is enough
-# where there never was a worker and no job waits.
+# where there never was a worker and no job waits. While jobs wait it takes as many as there are workers, because one
+# broken node takes job after job.
 STARTS = 3
 DISCONNECTED = 30.0  # seconds after which a job is cancelled that runs, but whose worker has disconnected
 LOG_BYTES, LOG_LINES = 4000, 12
@@ -102,7 +103,7 @@ class SlurmCluster:
         self._jobs -= ended
         for number in ended:
             self._arrived.pop(number, None)
-        enough = STARTS if self._came or self._jobs else 1
+        enough = max(STARTS, self.workers) if self._jobs else STARTS if self._came else 1
         if dead and not here and not self._jobs - self._waiting.keys() and len(self._dead_starts) >= enough:
             raise self._failed("the workers' jobs end before they are workers")
         if ended and not dead:

@@ -11,7 +11,7 @@ from fusionkit.encode.plan import refuse_over_budget, write_plan
 from fusionkit.encode.publish import has_leftovers
 from fusionkit.errors import StoreError
 from fusionkit.io.object_storage import UnansweredError
-from fusionkit.io.places import Place, place_errors, remove
+from fusionkit.io.places import Place, UnreadableError, place_errors, remove
 from fusionkit.plural import counted
 from fusionkit.specs import MASKED
 from fusionkit.store.manifest import agreed_layout, checked, read_plan, refuse_other
@@ -120,7 +120,7 @@ def _is_begun(out: Place, wanted: dict[str, Any]) -> bool:
             refuse_changed_files(out, plan["files"])
         for split in plan["splits"]:
             agreed_layout(out, plan, split)
-    except UnansweredError:
+    except (UnansweredError, UnreadableError):
         raise
     except StoreError:
         return False

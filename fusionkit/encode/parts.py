@@ -33,6 +33,7 @@ from fusionkit.store.manifest import split_layout
 
 # Parts between two calls of trim_freed_memory: after each part it would take 2.5 % of the time.
 TRIM_EVERY = 8
+ON_GPU, ON_CPU = "choose --device cpu or a larger GPU", "free memory"  # remedies where memory does not suffice
 
 
 class NotFiniteError(EncoderError):
@@ -113,8 +114,8 @@ class PartEncoder:
             raise EncoderError(
                 f"part {part.chunk} of {part.split} cannot be encoded on {self._encoder.device}",
                 received=lost,
-                remedy="run the same command on a larger GPU or with --device cpu: finished parts are kept. Or encode "
-                "anew (--overwrite) with a smaller --max-length or with --compute-dtype bfloat16",
+                remedy=f"{ON_GPU if self._encoder.device.type == 'cuda' else ON_CPU}, then run the same command again; "
+                "or encode anew (--overwrite) with a smaller --max-length or with --compute-dtype bfloat16",
             ) from error
 
     def _encode_unique(self, inputs: PartInput, buffer: PartBuffer, on_tokens: Callable[[int], None]) -> None:

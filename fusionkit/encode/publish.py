@@ -22,7 +22,7 @@ from fusionkit.io.places import Place, is_file, is_folder, listed, reading, remo
 from fusionkit.store.presence import MANIFEST, PLAN, is_store, states_path
 
 MARKER = ".planning"  # on object storage
-COPYING = ".fusionkit-planning"  # the marker in a local folder, whose name no other program gives a file
+COPYING = ".fusionkit-planning"  # in a local folder: what is copied, under a name that no other program gives
 IMMOVABLE = (errno.EBUSY, errno.EXDEV)  # of a mount point; of a folder of a lower layer of an overlay file system
 
 
@@ -76,10 +76,10 @@ def clear_leftovers(out: Place) -> None:
         old.replace(out)
     for folder in (draft, old):
         shutil.rmtree(folder, ignore_errors=True)
-    if is_file(out / COPYING):
+    if is_folder(out / COPYING):
         if not is_store(out):
             _empty(out)
-        (out / COPYING).unlink()  # last, as above
+        shutil.rmtree(out / COPYING)  # last, as above
     for leftover in out.rglob("*.partial"):
         leftover.unlink(missing_ok=True)  # a worker that outlives its driver may rename it first
 
@@ -87,7 +87,8 @@ def clear_leftovers(out: Place) -> None:
 def has_leftovers(out: Path) -> bool:
     """Whether a finished store has files in its place or beside it that a killed process left, or locks."""
     return (
-        any(is_file(out / name) for name in (COPYING, PLAN))
+        is_folder(out / COPYING)
+        or is_file(out / PLAN)
         or any(path.name.startswith(f".{out.name}.") for path in listed(out.parent))
         or next(out.rglob("*.partial"), None) is not None
     )
@@ -101,7 +102,7 @@ def refuse_foreign(out: Place) -> None:
         ours = ours or is_file(out / MARKER)
         foreign = not ours and (is_file(out) or bool(sizes_below(out)))
     else:
-        ours = ours or is_file(out / COPYING)
+        ours = ours or is_folder(out / COPYING)
         foreign = out.exists() and not ours and (not out.is_dir() or any(out.iterdir()))
     if foreign:
         raise UsageError(
@@ -140,31 +141,33 @@ def _rename(draft: Path, out: Path) -> None:
 
 
 def _copy(draft: Path, out: Path) -> None:
-    """Replace the content of a folder by a draft's, in the order of :func:`_upload`."""
-    (out / COPYING).touch()
+    """Replace the content of a folder by a draft's. The old content is there until all of the draft is on its disk."""
+    copied = out / COPYING
+    shutil.copytree(draft, copied)
+    sync_tree(copied)
     sync_folder(out)
     _empty(out)
-    for path in sorted(draft.rglob("*")):  # a folder before its content
-        place = out / path.relative_to(draft)
-        if path.is_dir():
-            place.mkdir()
-        elif path.name != PLAN:
-            shutil.copyfile(path, place)
-    sync_tree(out)
-    write_durably(out / PLAN, (draft / PLAN).read_bytes())
-    (out / COPYING).unlink()
-    shutil.rmtree(draft)
+    for path in copied.iterdir():
+        if path.name != PLAN:
+            path.replace(out / path.name)
+    sync_folder(out)
+    (copied / PLAN).replace(out / PLAN)
+    sync_folder(out)
+    for folder in (copied, draft):
+        shutil.rmtree(folder)
 
 
 def _empty(out: Path) -> None:
-    """Remove all of a store but the marker; manifest and plan first, so that no half of a store is a complete one."""
+    """Remove all of a store but the copy; manifest and plan first, so that no half of a store is a complete one."""
     for name in (MANIFEST, PLAN):
         (out / name).unlink(missing_ok=True)
     sync_folder(out)
     for path in out.iterdir():
+        if path.name == COPYING:
+            continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path.name != COPYING:
+        else:
             path.unlink()
 
 

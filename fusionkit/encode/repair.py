@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +21,13 @@ from fusionkit.io.files import write_json
 from fusionkit.io.places import Place, place_errors
 from fusionkit.specs import MASKED
 from fusionkit.store import Store
+from fusionkit.store.chunks import UNREAD
 from fusionkit.store.layout import NOT_MASKED, chunk_name, read_small
 from fusionkit.store.manifest import read_manifest, refuse_other, split_layout
 from fusionkit.store.presence import MANIFEST
 from fusionkit.store.same_encoder import differing
+
+BAD_DISK = os.strerror(errno.EIO)
 
 
 def damaged_parts(store: Place, faults: dict[str, str]) -> list[Part]:
@@ -32,7 +37,8 @@ def damaged_parts(store: Place, faults: dict[str, str]) -> list[Part]:
         faults: what is wrong with files, by the paths of :func:`fusionkit.store.verify_store`.
 
     Raises:
-        StoreError: a damaged file is not a chunk of states and cannot be repaired from the store alone.
+        StoreError: a damaged file is not a chunk of states and cannot be repaired from the store alone; or a file
+            cannot be read, for another reason than a fault of the disk.
     """
     manifest = read_manifest(store)
     parts = {
@@ -40,6 +46,12 @@ def damaged_parts(store: Place, faults: dict[str, str]) -> list[Part]:
         for part in all_parts(manifest)
         for array in split_layout(manifest, part.split).arrays
     }
+    if closed := sorted(path for path, fault in faults.items() if fault.startswith(UNREAD) and BAD_DISK not in fault):
+        raise StoreError(
+            f"{closed[0]} of {store} cannot be read, so it is not known whether it is damaged",
+            received=faults[closed[0]],
+            remedy="check the place and its permissions",
+        )
     if others := sorted(set(faults) - set(parts)):
         raise StoreError(
             f"{others[0]} of {store} cannot be repaired from the store alone",

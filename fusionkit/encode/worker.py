@@ -19,7 +19,7 @@ from fusionkit.encode.parts import PartEncoder
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import EncoderError, StoreError, UsageError
 from fusionkit.io.object_storage import UnansweredError
-from fusionkit.io.places import Place, place_errors, place_of
+from fusionkit.io.places import Place, UnreadableError, place_errors, place_of
 from fusionkit.specs import digest_of
 from fusionkit.store.manifest import read_plan
 from fusionkit.store.same_encoder import differing
@@ -90,7 +90,7 @@ class _EncodeSession:
     def _read_plan(self) -> dict[str, Any]:
         try:
             plan = read_plan(self.store)
-        except UnansweredError:
+        except (UnansweredError, UnreadableError):
             raise
         except StoreError as error:
             raise self._unfit("none") from error

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.encoder.masked_lm import MaskedLm
-from fusionkit.encoder.refusals import refuse_surrogates
 from fusionkit.errors import EncoderError, UsageError
 from fusionkit.machine.devices import tf32_products
 from fusionkit.ragged import IntArray, offsets_of
@@ -130,13 +129,11 @@ class Encoder:
         whole text before it cuts it.
 
         Raises:
-            UsageError: a text that holds half of a surrogate pair.
             EncoderError: a token without an embedding.
         """
         if not texts:  # transformers fails on an empty list
             none = np.zeros(0, np.int32)
             return Tokenized(none, none, none.astype(np.uint8), np.zeros(1, np.int64), none.astype(np.bool_))
-        refuse_surrogates([*texts, *(pairs or ())])
         if pairs is None:
             encodings, short = self._beginnings(texts, max_length)
         else:

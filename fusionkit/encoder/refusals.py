@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import huggingface_hub
@@ -116,15 +116,19 @@ def probe(reference: str, model: Any, device: torch.device) -> tuple[int, int, b
     return len(states), int(states[-1].shape[-1]), causal
 
 
-def refuse_surrogates(texts: Iterable[str | Sequence[str]]) -> None:
-    """Refuse texts, or lists of words, that hold half of a surrogate pair: a tokenizer reads UTF-8."""
-    try:
-        for text in texts:
+def refuse_surrogates(texts: Sequence[str | Sequence[str]], start: int = 0) -> None:
+    """Refuse texts, or lists of words, that hold half of a surrogate pair: a tokenizer reads UTF-8.
+
+    Args:
+        start: the number of the first text.
+    """
+    for number, text in enumerate(texts, start):
+        try:
             (text if isinstance(text, str) else "".join(text)).encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            "a text cannot be encoded",
-            expected="texts without lone surrogates",
-            received=str(error),
-            remedy="mend the text's encoding",
-        ) from error
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"text {number} cannot be encoded",
+                expected="texts without lone surrogates",
+                received=str(error),
+                remedy="mend the text's encoding",
+            ) from error

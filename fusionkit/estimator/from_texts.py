@@ -20,7 +20,7 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.job import make_job
 from fusionkit.encode.plan import write_plan
 from fusionkit.encoder import Encoder
-from fusionkit.errors import UsageError
+from fusionkit.encoder.refusals import refuse_surrogates
 from fusionkit.estimator.examples import ArrayExamples
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.train.result import DivergenceError, RunResult
@@ -73,16 +73,8 @@ def planned(texts: Sequence[str], encoder: Encoder) -> Iterator[Store]:
     Raises:
         UsageError: a text that holds half of a surrogate pair.
     """
-    try:
-        table = pa.table({"text": pa.array(texts, pa.string())})
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            "a text cannot be encoded",
-            expected="texts without lone surrogates",
-            received=str(error),
-            remedy="mend the text's encoding",
-        ) from error
-    source = Source("texts", {"train": Examples.of(table)})
+    refuse_surrogates(texts)
+    source = Source("texts", {"train": Examples.of(pa.table({"text": pa.array(texts, pa.string())}))})
     with tempfile.TemporaryDirectory() as folder:
         place, spec = Path(folder) / "texts.store", EncodeSpec(encoder=encoder.name, rows="tokens")
         write_plan(make_job(source, Columns(text="text"), place, spec, encoder))

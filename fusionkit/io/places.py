@@ -117,7 +117,11 @@ def refusal(place: Place, error: Exception) -> StoreError | None:
     return StoreError(f"cannot use {place}", received=first_line(error, kind=True), remedy=CREDENTIALS)
 
 
-def unreadable(place: Place, error: Exception) -> StoreError | None:
+class UnreadableError(StoreError):
+    """The operating system does not let a local file or folder be read, so nothing is known of its content."""
+
+
+def unreadable(place: Place, error: Exception) -> UnreadableError | None:
     """The error for a local file or folder that the operating system does not let be read; None if the place is remote,
     there is no such file, or ``error`` has another cause.
     """
@@ -126,7 +130,9 @@ def unreadable(place: Place, error: Exception) -> StoreError | None:
     missing = isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError))
     if missing or error.errno in (None, errno.EINVAL):  # EINVAL: of a position that a damaged file names
         return None
-    return StoreError(f"cannot read {place}", received=error.strerror, remedy="check the place and its permissions")
+    return UnreadableError(
+        f"cannot read {place}", received=error.strerror, remedy="check the place and its permissions"
+    )
 
 
 @contextlib.contextmanager

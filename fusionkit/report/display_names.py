@@ -67,7 +67,7 @@ def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
     # Data sets may share a name, as configurations of a hub id do: validation must not choose one of them as if they
     # were settings of one task.
     several = frame.groupby(base)["data_identity"].transform("nunique") > 1
-    first = frame.groupby("data_identity", dropna=False)["store"].transform("first")
+    first = frame.groupby([base, frame["data_identity"]], dropna=False)["store"].transform("first")
     return base.where(~several, base + " · store " + first.astype(str).str[:8])
 
 

@@ -57,7 +57,7 @@ def chosen_by(name: str | None, frame: pd.DataFrame, shown: Sequence[str] = ()) 
     tuned = [each for each in TUNED if each not in shown]
     keys = [each for each in AXES if each not in (*tuned, *OF_A_SEED)]
     # A study's sweeps may differ in a tuned option alone: where they are told apart, none is chosen among them.
-    return choose(frame, tuned, [*keys, *(each for each in shown if each == SWEEP)])
+    return choose(frame, tuned, [*keys, *(each for each in shown if each == SWEEP and each in frame)])
 
 
 def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] | None = None) -> Chosen:
@@ -115,8 +115,15 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
         )
     chosen = frame.iloc[kept]
     if len(frame) < len(whole):
-        chosen = whole[whole["digest"].isin(chosen["digest"])]
+        chosen = runs_of(chosen, whole, keys)
     return Chosen(chosen, columns, notes)
+
+
+def runs_of(chosen: pd.DataFrame, frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """The rows of a frame that are of the chosen runs; a run of two sweeps may be chosen in one of them."""
+    same = ["digest", *(name for name in keys if name == SWEEP)]
+    found: pd.DataFrame = frame[frame.set_index(same).index.isin(chosen.set_index(same).index)]
+    return found
 
 
 def best_run(frame: pd.DataFrame) -> str:

@@ -115,7 +115,7 @@ class Answered:
     @property
     def by_example(self) -> Floats:
         """What each example adds to the whole mean, ``[E]``."""
-        found: Floats = (self.shares[:, None] * self.values).sum(0)
+        found: Floats = self.shares @ self.values
         return found
 
 

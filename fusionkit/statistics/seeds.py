@@ -72,7 +72,8 @@ def seed_error(
     by_draw = _one_way(values, rows, draw_count, weights)
     if init_count < 2 or all(len(set(rows[columns == one])) == 1 for one in range(init_count)):
         return by_draw  # each init seed is in one draw only, or all draws have the same one
-    if len(values) != draw_count * init_count or len({*zip(rows, columns, strict=True)}) != len(values):
+    grid = len(values) == draw_count * init_count == len({*zip(rows, columns, strict=True)})
+    if not grid or not np.allclose(weights, weights[0]):
         by_init = _one_way(values, columns, init_count, weights)
         return max(by_draw, by_init, key=lambda one: one.variance)
     table = np.empty((draw_count, init_count))

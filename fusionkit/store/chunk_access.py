@@ -96,16 +96,16 @@ class MappedChunks:
         if self._digest is None:
             return
         found: str | None = None
-        with contextlib.suppress(OSError, StoreError):
+        with contextlib.suppress(FileNotFoundError):
             facts = self._manifest.stat()
-            stamp = facts.st_ino, facts.st_mtime_ns
+            stamp = facts.st_size, facts.st_mtime_ns
             if stamp == self._stamp or (found := store_digest(checked(self._manifest))) == self._digest:
                 self._stamp = stamp
                 return
         raise StoreError(
             f"{self._place[0]} is not the store that was opened",
             expected=f"the store with digest {self._digest}",
-            received="no manifest that can be read" if found is None else f"one with digest {found}",
+            received="no store" if found is None else f"one with digest {found}",
             remedy="open the store again",
         )
 

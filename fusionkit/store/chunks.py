@@ -24,6 +24,7 @@ PIECE_BYTES = 1 << 20
 LARGE_BYTES = 8 << 20  # chunks from this size on bypass the page cache; for smaller ones that does not pay
 
 OTHER = "it is not the chunk that was recorded"
+UNREAD = "cannot be read"
 
 
 class Stamp(NamedTuple):
@@ -182,7 +183,7 @@ def reading_fault(path: Place, error: OSError) -> str:
         return "missing"
     if not isinstance(path, Path):
         raise error
-    return f"cannot be read: {error.strerror or error}"
+    return f"{UNREAD}: {error.strerror or error}"
 
 
 def _fault_of(raw: bytes, array: ChunkedArray, compression: str, recorded: int) -> str | None:

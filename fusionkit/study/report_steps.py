@@ -30,6 +30,9 @@ from fusionkit.study.folder import StudyFolder, content_of
 from fusionkit.study.steps import Commands, Made, Step
 from fusionkit.study.study import Report, Study
 
+# What a table can do without, in this order: the first without which it can be made is left out.
+LEFT_OUT = {"pareto": ("no marks", "by"), "baseline": ("not compared", "with")}
+
 
 class Recorded(Protocol):
     """A sweep with recorded runs, in a folder (:class:`SweepFit`) or elsewhere."""
@@ -63,6 +66,10 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
         UsageError: runs have finished, and none has the comparison's metric.
     """
     records = [(name, record) for name in comparison.sweeps for record in fittings[name].records()]
+    if not records:
+        raise NothingFinishedError(
+            f"the sweeps of comparison {comparison.name} have no runs", remedy="run the study first"
+        )
     known = {name for _, record in records for name in metrics_of(record, each_task=True)}
     if known and comparison.metric is not None and comparison.metric not in known:
         raise unknown_name(f"metric of comparison {comparison.name}", comparison.metric, known)
@@ -89,16 +96,27 @@ def summary_of(
     try:
         summary = tabulate(frame, **comparison.tabulate_options, answers=answers)
     except UsageError as error:
-        if comparison.baseline is not None:
-            lacks, by, plain = "not compared", "with", dataclasses.replace(comparison, baseline=None)
-        elif comparison.pareto is not None:
-            lacks, by, plain = "no marks", "by", dataclasses.replace(comparison, pareto=None)
-        else:
+        asked = {name: value for name in LEFT_OUT if (value := getattr(comparison, name)) is not None}
+        if not asked:
             raise
-        say(f"table {comparison.name}: {lacks} {by} {comparison.baseline or comparison.pareto}: {error.what}")
-        summary, notes = summary_of(plain, frame, say, answers)
+        plain = {
+            "pareto": dataclasses.replace(comparison, pareto=None),
+            "baseline": dataclasses.replace(comparison, baseline=None),
+        }
+        name = next((each for each in asked if _can_be_made(plain[each], frame, answers)), [*asked][-1])
+        lacks, by = LEFT_OUT[name]
+        say(f"table {comparison.name}: {lacks} {by} {asked[name]}: {error.what}")
+        summary, notes = summary_of(plain[name], frame, say, answers)
         return summary, [*notes, f"{lacks}: {error.what}"]
     return summary, [*summary.attrs[NOTES], *(comparison_notes(summary) if comparison.baseline is not None else [])]
+
+
+def _can_be_made(comparison: Comparison, frame: pd.DataFrame, answers: ExampleScores) -> bool:
+    try:
+        tabulate(frame, **comparison.tabulate_options, answers=answers)
+    except UsageError:
+        return False
+    return True
 
 
 def command_of(comparison: Comparison, work: StudyFolder) -> str:

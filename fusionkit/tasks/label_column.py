@@ -44,9 +44,11 @@ class LabelColumn:
 
 def has_label(value: Any) -> bool:
     """False for a missing label: None, an empty string, NaN or the NA of pandas; an empty list is a label."""
+    if isinstance(value, (str, list, np.ndarray)):
+        return not isinstance(value, str) or value != ""
     import pandas as pd  # as in :func:`read_numbers`
 
-    return isinstance(value, (list, np.ndarray)) or not (pd.isna(value) or value == "")
+    return not pd.isna(value)
 
 
 def read_labels(column: LabelColumn) -> Gold:

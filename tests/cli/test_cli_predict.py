@@ -203,7 +203,7 @@ def test_a_run_on_control_labels_predicts_nothing(fusionkit: Command, runs: Path
         (("RUNS", "a text", "--columns", "word,tag"), 2, "--columns names a column of a file"),
         (("RUNS", "--input", "FILE", "--columns", "word,word"), 2, "--columns names each column once"),
         (("RUNS", "  "), 2, "nothing to predict"),
-        (("RUNS", "caf\udce9"), 2, "a text cannot be encoded"),
+        (("RUNS", "caf\udce9"), 2, "text 0 cannot be encoded"),
     ],
 )
 def test_a_mistake_is_one_message(

@@ -174,7 +174,8 @@ def test_what_a_process_killed_while_it_copied_its_files_leaves_is_no_other_prog
     few: Source, encoded: Encoding, assert_same: Callable[[Path, Path], None], original: Path, store: Path, left: str,
     outcome: str,
 ) -> None:  # fmt: skip
-    (store / COPYING).touch()
+    (store / COPYING).mkdir()
+    (store / COPYING / "plan.json").write_text("{")
     if left == "half of a plan":
         (store / "manifest.json").unlink()
     elif left == "a plan":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import errno
 import json
+import os
 import shutil
 import string
 from collections.abc import Callable
@@ -85,6 +87,13 @@ def test_the_same_encoder_of_another_revision_repairs(store: Path, encoder: Enco
     elsewhere = dataclasses.replace(encoder, identity={**encoder.identity, "revision": "0123"})
     assert repair(store, damaged_parts(store, faults(store)), elsewhere) == []
     assert faults(store) == {}
+
+
+def test_what_cannot_be_read_may_be_whole_and_is_not_replaced(store: Path) -> None:
+    chunk = CHUNKS.format("train", 3)
+    with pytest.raises(StoreError, match="it is not known whether it is damaged"):
+        damaged_parts(store, {chunk: f"cannot be read: {os.strerror(errno.EACCES)}"})
+    assert [part.chunk for part in damaged_parts(store, {chunk: f"cannot be read: {os.strerror(errno.EIO)}"})] == [3]
 
 
 def test_what_came_from_the_source_cannot_be_repaired(store: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fusionkit.encoder import Encoder, Tokenized, load_encoder
+from fusionkit.encoder.refusals import refuse_surrogates
 from fusionkit.errors import UsageError
 
 # layers with the embedding output, width, sub-tokens taken, rows for sentences; by hand from the configurations
@@ -144,12 +145,10 @@ def test_of_a_text_with_nothing_in_its_beginning_only_so_much_is_tokenised(tiny:
 
 
 @pytest.mark.parametrize("texts", [["rain", "half \ud83d"], [["rain"], ["half", "\ud83d"]]], ids=["texts", "words"])
-def test_half_of_a_surrogate_pair_is_refused(tiny: Callable[[str], Any], texts: Any) -> None:
-    encoder = load(str(tiny("bert").folder))
-    with pytest.raises(UsageError, match="a text cannot be encoded"):
-        encoder.tokenize(texts, None, 9)
-    with pytest.raises(UsageError, match="a text cannot be encoded"):
-        encoder.tokenize(["rain"], ["\ud83d"], 9)
+def test_half_of_a_surrogate_pair_is_refused(texts: Any) -> None:
+    with pytest.raises(UsageError, match="text 8 cannot be encoded"):
+        refuse_surrogates(texts, 7)
+    refuse_surrogates(texts[:1])
 
 
 @pytest.mark.parametrize("name", ABSOLUTE)

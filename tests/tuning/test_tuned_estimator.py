@@ -61,7 +61,7 @@ def test_what_is_no_text_and_what_needs_no_training_is_refused(texts: list[str],
         FusionClassifier(method="full", encoder=str(model_folder)).fit(np.zeros((len(texts), 3)), labels)
     with pytest.raises(ValueError, match="`encoder` names what reads them"):
         FusionClassifier(method="full").fit(texts, labels)
-    with pytest.raises(UsageError, match="a text cannot be encoded"):
+    with pytest.raises(UsageError, match="text 1 cannot be encoded"):
         FusionClassifier(method="full", encoder=str(model_folder)).fit(["snow", "rain \ud800"], [0, 1])
     with pytest.raises(ValueError, match="a frozen encoder reads once"):
         FusionClassifier(encoder=str(model_folder)).fit(texts, labels)

@@ -231,3 +231,4 @@ def test_sweeps_that_a_table_tells_apart_are_not_chosen_among() -> None:
     )
     assert list(chosen_by("validation", frame, ["fusion", "sweep"]).frame["sweep"]) == ["low", "high"]
     assert list(chosen_by("validation", frame, ["fusion"]).frame["sweep"]) == ["high"]
+    assert len(chosen_by("validation", frame.drop(columns="sweep"), ["fusion", "sweep"]).frame) == 1  # of a folder
