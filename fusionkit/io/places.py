@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -148,20 +149,28 @@ def reading(place: Place) -> Iterator[None]:
 
 def is_file(place: Place) -> bool:
     """Whether there is such a file. A place that does not answer is an error; pathlib and fsspec would return False."""
-    with reading(place):
-        return place.is_file() if isinstance(place, Path) else _facts(place).get("type") == "file"
+    return stat.S_ISREG(_mode(place)) if isinstance(place, Path) else _facts(place).get("type") == "file"
 
 
 def is_folder(place: Place) -> bool:
     """Whether there is such a folder, or anything below such a name; errors as in :func:`is_file`."""
-    with reading(place):
-        return place.is_dir() if isinstance(place, Path) else _facts(place).get("type") == "directory"
+    return stat.S_ISDIR(_mode(place)) if isinstance(place, Path) else _facts(place).get("type") == "directory"
 
 
 def is_there(place: Place) -> bool:
     """Whether there is such a file or folder; errors as in :func:`is_file`."""
-    with reading(place):
-        return place.exists() if isinstance(place, Path) else bool(_facts(place))
+    return _mode(place) > 0 if isinstance(place, Path) else bool(_facts(place))
+
+
+def _mode(place: Path) -> int:
+    """The mode of a local file or folder, 0 if there is none. pathlib's own questions answer False to any error from
+    Python 3.14 on.
+    """
+    try:
+        with reading(place):
+            return place.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a null character in the name
+        return 0
 
 
 def size_of(file: Place) -> int:
