@@ -58,7 +58,7 @@ MOST_BYTES = 1 << 28  # of the answers in one record, unpacked
 
 @dataclass(frozen=True, eq=False)
 class KeptAnswers:
-    """One task's answers on one split. Attributes: kind, arrays: as above. classes: names. positive: one of them."""
+    """One task's answers on a split. Attributes: kind, arrays: as above. classes: names. positive: of positive_f1."""
 
     kind: str
     arrays: Mapping[str, Array]
