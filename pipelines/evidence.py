@@ -1,8 +1,8 @@
-"""Run the studies of record, keep their runs' records in docs/records, and write the documents' tables from them.
+"""Run the studies of record, keep their records in docs/records, make the documents' tables and pictures from them.
 
     python pipelines/evidence.py DATA WORK [STUDY ...] [--set KEY=VALUE] [--only SWEEP]
-                                             run studies, keep records, write tables
-    python pipelines/evidence.py --tables    write the tables anew from the records that are there
+                                             run studies, keep records, make tables and pictures
+    python pipelines/evidence.py --tables    make both anew from the records that are there
 
 Without names, the studies that have a table are run. ``--set encoder=FOLDER`` names the folder of an encoder that a
 study takes from the hub. ``--only`` names a sweep of one study, where the whole study takes too long for one go. DATA
@@ -16,7 +16,13 @@ few minutes. A table stands in a document between two marks:
 The table shows the study's comparison over the records of docs/records/STUDY.jsonl. ``metric`` shows other scores,
 several side by side; ``COLUMN=VALUE`` only the groups with this value; ``show=weights`` the mean weight of each layer;
 ``show=lr`` the chosen rate; ``notes=no`` leaves out the notes. A line below the table says where and when the study's
-runs were trained.
+runs were trained. A picture stands below a mark that names a figure, and where needed the sweeps that it shows:
+
+    <!-- picture: STUDY FIGURE [SWEEP,SWEEP] -->
+    ![TEXT](FILE)
+
+A file of records begins with the seconds that encoding the study's stores took. They are kept once: costs of a data set
+are comparable only if they come from one machine.
 """
 
 from __future__ import annotations
@@ -28,11 +34,9 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +51,19 @@ from fusionkit.plural import counted
 from fusionkit.runs.choice import chosen_by, runs_of
 from fusionkit.runs.floors import are_floors
 from fusionkit.runs.folder import RunsFolder
-from fusionkit.runs.record import answers_in, digest_of_record
+from fusionkit.runs.record import digest_of_record
 from fusionkit.runs.records_file import KEPT, TAKEN_FROM, read_records, write_records
-from fusionkit.runs.shown_split import SCORED_ON, TEST
+from fusionkit.runs.shown_split import TEST
 from fusionkit.runs.summary import group_columns
-from fusionkit.runs.tables.format_cells import cell
 from fusionkit.runs.tables.paper_tables import markdown
-from fusionkit.statistics.kept_answers import RunAnswers, to_text
+from fusionkit.statistics.kept_answers import to_text
+from fusionkit.store.encode_seconds import encode_seconds
 from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.folder import StudyFolder
 from fusionkit.study.read import read_comparisons, read_study
 from fusionkit.study.report_steps import answers_of, frame_of, summary_of
+from pictures import draw_picture
+from record_tables import SweepRecords, on_test, only, rates_table, weights_table, wrapped
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "docs" / "records"
@@ -67,9 +73,9 @@ STUDIES = {
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "results.md")
 BUNDLED = "minilm"
 MARK = re.compile(r"(?m)^(<!-- records: (\S+) (\S+)((?: [a-z_]+=\S+)*) -->\n)(?:.*\n)*?(<!-- end -->)$")
+PICTURE = re.compile(r"(?m)^<!-- picture: (\S+) (\S+)(?: (\S+))? -->\n!\[[^]]*\]\((\S+)\)$")
 KEEP_SECONDS = 300.0
 THREADS = 1
-WIDTH = 138  # characters in a line of text
 FAST = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")  # instructions that change speeds or bits
 
 
@@ -99,6 +105,7 @@ def main() -> None:
                 failed.append(name)
             write_tables()
         write_tables()
+        draw_pictures()
     except FusionkitError as error:
         sys.exit(f"{error}")
     if failed:
@@ -160,9 +167,11 @@ def keep_records(name: str, settings: Sequence[str], work: Path, now: dict[str, 
         for record, made in records:
             known.setdefault(record["digest"], (record, made))
     found: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    encoding = read_records(path)[0].get("encoding", {}) if path.is_file() else {}
     fittings: dict[str, SweepFit] = {}
     for sweep, step in read_study(STUDIES[name], list(settings)).sweeps.items():
         fittings[sweep] = SweepFit(step, StudyFolder(work), before=dict(fittings))
+        encoding = {**encoding_in(fittings[sweep], now), **encoding}
         before = {record["digest"]: (record, made) for record, made in own if record["sweep"] == sweep}
         folder = RunsFolder(work / "runs" / sweep)
         runs = {digest_of_record(each): each for each in folder.all_records()}
@@ -202,7 +211,7 @@ def keep_records(name: str, settings: Sequence[str], work: Path, now: dict[str, 
             }
             for record, made in found
         ]
-        write_records(path, {"study": name, "made": places}, numbered)
+        write_records(path, {"study": name, "made": places, **({"encoding": encoding} if encoding else {})}, numbered)
 
 
 def wanted_runs(fitting: SweepFit) -> list[str] | None:
@@ -211,6 +220,20 @@ def wanted_runs(fitting: SweepFit) -> list[str] | None:
         return [spec.digest for spec in fitting.sweep.specs]
     except (FusionkitError, OSError):
         return None
+
+
+def encoding_in(fitting: SweepFit, now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By the digest of each store of a sweep: its name, the seconds of each split's encoding, the machine and date."""
+    try:
+        stores = fitting.stores.items()
+    except (FusionkitError, OSError):
+        return {}
+    where = {key: now[key] for key in ("hardware", "date") if key in now}
+    return {
+        store.digest: {"data": name, "seconds": {split: round(took, 1) for split, took in seconds.items()}, **where}
+        for name, store in stores
+        if (seconds := encode_seconds(store))
+    }
 
 
 def machine() -> dict[str, Any]:
@@ -240,6 +263,17 @@ def write_tables() -> None:
         if (after := with_tables(before)) != before:
             write_durably(path, after.encode())
             print(f"{path.relative_to(ROOT)}: tables written")
+
+
+def draw_pictures() -> None:
+    """Draw the pictures of the documents anew, those that differ from the ones that are there."""
+    for document in DOCUMENTS:
+        for study, figure, sweeps, file in PICTURE.findall(document.read_text(encoding="utf-8")):
+            head, records = records_of(RECORDS / f"{study}.jsonl")
+            of = sweeps.split(",") if sweeps else {record["sweep"] for record in records}
+            shown = [record for record in records if record["status"] == "finished" and record["sweep"] in of]
+            if draw_picture(figure, shown, head.get("encoding", {}), document.parent / file):
+                print(f"{file}: drawn")
 
 
 def with_tables(text: str) -> str:
@@ -282,31 +316,6 @@ def made_of(study: str, name: str, options: Mapping[str, str]) -> str:
     return f"*{'/'.join(STUDIES[study].parts[-3:])}{named}, trained on {told}*\n"
 
 
-def wrapped(lines: str) -> str:
-    """The lines with all but those of tables wrapped."""
-    return "".join(
-        line if line.startswith("|") or not line.strip() else textwrap.fill(line.rstrip(), WIDTH) + "\n"
-        for line in lines.splitlines(keepends=True)
-    )
-
-
-@dataclass(frozen=True)
-class SweepRecords:
-    """The records of one sweep (:class:`fusionkit.study.report_steps.Recorded`)."""
-
-    found: Sequence[dict[str, Any]]
-
-    def records(self) -> list[dict[str, Any]]:
-        return list(self.found)
-
-    def answers(self, digest: str) -> dict[str, RunAnswers]:
-        return answers_in(self._by_digest.get(digest, {}))
-
-    @cached_property
-    def _by_digest(self) -> dict[str, dict[str, Any]]:
-        return {each["digest"]: each for each in self.found}
-
-
 def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     """A comparison of a study over its records, as a Markdown table."""
     if study not in STUDIES:
@@ -341,46 +350,6 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
         summaries.append(only(on_test(summary), choice))
     across = comparison.across if len(metrics) == 1 else "metric"
     return markdown(pd.concat(summaries), [*counted.notes, *notes] if told else (), across)
-
-
-def on_test(summary: pd.DataFrame) -> pd.DataFrame:
-    """The summary; if all scores are of test, without the column that says so, as the documents say it already."""
-    return summary.drop(columns=SCORED_ON) if (summary[SCORED_ON].dropna() == TEST).all() else summary
-
-
-def only(frame: pd.DataFrame, choice: Mapping[str, str]) -> pd.DataFrame:
-    """The rows with these values, without the columns of the values."""
-    for column, value in choice.items():
-        if column not in frame:
-            raise unknown_name("column of the table", column, frame.columns)
-        frame = frame[frame[column].map(cell) == value].drop(columns=column)
-    return frame
-
-
-def rates_table(frame: pd.DataFrame, by: Sequence[str], across: str) -> str:
-    """A Markdown table of each group's rate, with the groups of ``across`` side by side."""
-    down, columns = [name for name in by if name != across], frame[across].unique()
-    lines: dict[tuple[str, ...], dict[Any, str]] = {}
-    for _, row in frame.iterrows():
-        lines.setdefault(tuple(cell(row[name]) for name in down), {})[row[across]] = f"{row['lr']:g}"
-    rows = [[*down, *map(str, columns)], ["---"] * (len(down) + len(columns))]
-    rows += [[*names, *(rates.get(column, "") for column in columns)] for names, rates in lines.items()]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def weights_table(frame: pd.DataFrame, by: Sequence[str], records: Mapping[str, dict[str, Any]]) -> str:
-    """A Markdown table of the mean weight of each layer, over those runs of each group that have layer weights."""
-    keys, lines, layers = [name for name in by if name in frame], {}, set[int]()
-    for names, group in frame.groupby(keys, sort=False, dropna=False):
-        found = [records[digest] for digest in group["digest"].unique() if records[digest].get("layer_weights")]
-        if found:
-            each = pd.DataFrame([dict(zip(r["layers"], r["layer_weights"], strict=True)) for r in found]).mean()
-            lines[tuple(map(cell, names))] = each
-            layers |= set(each.index)
-    rows = [[*keys, *map(str, sorted(layers))], ["---"] * (len(keys) + len(layers))]
-    for names, each in lines.items():
-        rows.append([*names, *(f"{each[layer]:.2f}" if layer in each else "" for layer in sorted(layers))])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 if __name__ == "__main__":

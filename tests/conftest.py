@@ -164,6 +164,7 @@ def evidence() -> Any:
     spec = importlib.util.spec_from_file_location("evidence", path)
     assert spec is not None
     assert spec.loader is not None
+    sys.path.append(str(path.parent))  # as for a script that is run
     module = sys.modules["evidence"] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module

@@ -12,6 +12,7 @@ import yaml
 from fusionkit.bundled import travel_desk
 from fusionkit.encode import encode
 from fusionkit.encoder import load_encoder
+from fusionkit.report.figures import FIGURES
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.study.read import read_comparisons
@@ -91,3 +92,16 @@ def test_each_mark_names_a_comparison_and_each_file_of_records_has_a_table(evide
         assert path.stem == head["study"]
         study = yaml.safe_load(evidence.STUDIES[path.stem].read_text(encoding="utf-8"))
         assert {record["sweep"] for record in records} <= set(study["sweeps"])
+
+
+def test_each_picture_of_the_results_is_one_of_records(evidence: Any) -> None:
+    """`python pipelines/evidence.py --tables` draws them anew."""
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    drawn = evidence.PICTURE.findall(text)
+    assert len(drawn) == text.count("![") > 0
+    for study, figure, sweeps, file in drawn:
+        assert (evidence.RECORDS / f"{study}.jsonl").is_file()
+        assert figure in FIGURES
+        written = yaml.safe_load(evidence.STUDIES[study].read_text(encoding="utf-8"))
+        assert set(filter(None, sweeps.split(","))) <= set(written["sweeps"])
+        assert (ROOT / "docs" / file).is_file()

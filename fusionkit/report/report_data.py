@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,6 +24,7 @@ from fusionkit.runs.record import digest_of_record, flat_tests, is_floor
 from fusionkit.runs.summary import AXES, OF_A_SEED, OF_FLOORS
 from fusionkit.specs import is_plain
 from fusionkit.store import Store, open_store
+from fusionkit.store.encode_seconds import encode_seconds
 from fusionkit.store.presence import MANIFEST
 
 # Axes that validation chooses: all that define neither the task nor the method.
@@ -42,6 +43,7 @@ class ReportData:
         stores: the stores that were found, by digest. floors: a frame of the floors, for which no head is trained.
             probing: the number of runs on control labels and of blocks of online codes in the folders, which the report
             leaves out and `fusionkit results` sums up. given_stores: where the user said that stores are.
+        encode_seconds: of each store that tells them, by its digest: the seconds that each split's encoding took.
     """
 
     folders: list[Path]
@@ -51,6 +53,7 @@ class ReportData:
     floors: pd.DataFrame = field(default_factory=pd.DataFrame)
     probing: int = 0
     given_stores: Sequence[Path] = ()
+    encode_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @cached_property
     def answers(self) -> ExampleScores:
@@ -197,7 +200,9 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
         )
     beside = pd.DataFrame(floors).drop_duplicates(["digest", "evaluated"]) if floors else pd.DataFrame()
     frame = named(pd.DataFrame(rows))
-    return ReportData(folders, records, frame, find_stores(folders, stores), beside, len(probing), stores)
+    found = find_stores(folders, stores)
+    seconds = {digest: told for digest, store in found.items() if (told := encode_seconds(store))}
+    return ReportData(folders, records, frame, found, beside, len(probing), stores, seconds)
 
 
 def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> dict[str, Store]:

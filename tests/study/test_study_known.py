@@ -16,6 +16,7 @@ from fusionkit.runs.record import digest_of_record
 from fusionkit.runs.records_file import known_runs, read_records, write_records
 from fusionkit.runs.tables.paper_tables import UNITS_NOTE
 from fusionkit.statistics.kept_answers import to_text
+from fusionkit.store import open_store
 
 Command = Callable[..., Any]
 Ran = Any
@@ -146,6 +147,11 @@ def test_the_script_keeps_what_was_run_and_what_others_ran(
     assert [record["sweep"] for record in records] == ["base"] * 6 + ["moved"] * 2
     assert {record["made"] for record in records} == {0}
     assert {"hardware", "instructions", "torch", "commit", "date"} < set(head["made"][0])
+    store = open_store(ran.work / "stores" / "one.store")
+    told = head["encoding"][store.digest]
+    assert told["hardware"] == head["made"][0]["hardware"]
+    seconds = json.loads((store.path / "parts" / "train-00000.json").read_text())["seconds"]
+    assert told["seconds"]["train"] == pytest.approx(seconds, abs=0.06)
     before = kept.read_bytes()
     later = {"hardware": "another"}
     for work in (fresh, ran.work):  # where no run is, and where all are
@@ -224,3 +230,21 @@ def test_the_script_lays_a_table_out_as_its_mark_says(
     weights = evidence.table_of("tiny", "wide", {"label": "slots", "show": "weights"}).splitlines()
     assert weights[0] == "| sweep | evaluated | fusion | 0 | 6 |"
     assert sum(map(float, weights[2].strip("| ").split(" | ")[3:])) == pytest.approx(1, abs=0.02)
+
+
+def test_the_script_draws_a_picture_where_the_runs_or_the_seconds_of_encoding_changed(
+    evidence: Any, ran: Ran, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(evidence, "RECORDS", file.parent)
+    page, drawn = file.with_name("page.md"), file.with_name("a.svg")
+    monkeypatch.setattr(evidence, "DOCUMENTS", [page])
+    page.write_text("a\n<!-- picture: tiny seconds-from-text base -->\n![Scores\nby seconds](a.svg)\n")
+    with pytest.raises(UsageError, match="no data for the figure"):
+        evidence.draw_pictures()  # no record says how long the encoding took
+    head, records = read_records(file)
+    store = open_store(ran.work / "stores" / "one.store").digest
+    for seconds, changed in ((40.0, True), (40.0, False), (80.0, True)):
+        write_records(file, {**head, "encoding": {store: {"seconds": {"all": seconds}}}}, records)
+        before = drawn.read_bytes() if drawn.exists() else b""
+        evidence.draw_pictures()
+        assert (drawn.read_bytes() != before) == changed == ("a.svg: drawn" in capsys.readouterr().out)

@@ -10,18 +10,14 @@ same measurements: it is what the frozen encoder would cost if its states were n
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fusionkit.errors import FusionkitError
-from fusionkit.io.files import read_json
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import panels, tooltip, whole_numbers
 from fusionkit.report.report_data import ReportData
 from fusionkit.specs import FROZEN
-from fusionkit.store import Store
 
 ONCE, AGAIN = "encoded once", "encoded in every epoch"
 
@@ -39,7 +35,7 @@ def data(study: ReportData) -> pd.DataFrame | None:
     for digest, group in runs.groupby("store", sort=False):
         name = str(group["data"].iloc[0])
         store = study.stores.get(str(digest))
-        seconds = None if store is None else encode_seconds(store)
+        seconds = study.encode_seconds.get(str(digest))
         if store is None or seconds is None or len(group) < 2:
             continue
         examples = int(store.manifest["splits"]["train"]["examples"])
@@ -95,20 +91,3 @@ def chart(study: ReportData, data: pd.DataFrame) -> Any:
 
 def _row(store: str, way: str, heads: int, seconds: float) -> dict[str, Any]:
     return {"store": store, "way": way, "heads": heads, "minutes": seconds / 60}
-
-
-def encode_seconds(store: Store) -> dict[str, float] | None:
-    """Seconds that each split's encoding took, from the records of its parts; None where these lack them.
-
-    Seconds of parts that were encoded in parallel are added: the sum is the time of one worker.
-    """
-    if not isinstance(store.path, Path):
-        return None
-    seconds: dict[str, float] = {}
-    try:
-        for path in sorted((store.path / "parts").glob("*.json")):
-            part = read_json(path)
-            seconds[part["split"]] = seconds.get(part["split"], 0.0) + float(part["seconds"])
-    except (FusionkitError, KeyError, TypeError, ValueError):
-        return None
-    return seconds or None

@@ -16,7 +16,6 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.report.altair import altair
-from fusionkit.report.figures.break_even import encode_seconds
 from fusionkit.report.figures.encodings import (
     SECONDS,
     colours_of,
@@ -45,8 +44,7 @@ def data(study: ReportData) -> pd.DataFrame | None:
         "task_name", sort=False
     ):
         digests = set(runs["store"].astype(str))
-        store = study.stores.get(digests.pop()) if len(digests) == 1 else None
-        encoding = None if store is None else encode_seconds(store)
+        encoding = study.encode_seconds.get(digests.pop()) if len(digests) == 1 else None
         if encoding is None:
             continue
         once, name = sum(encoding.values()), study.task_with_unit(task)

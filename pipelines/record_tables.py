@@ -1,0 +1,84 @@
+"""Parts of the documents' tables: the records of a sweep, the rows and columns that are shown, the lines below."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.errors import unknown_name
+from fusionkit.runs.record import answers_in
+from fusionkit.runs.shown_split import SCORED_ON, TEST
+from fusionkit.runs.tables.format_cells import cell
+from fusionkit.statistics.kept_answers import RunAnswers
+
+WIDTH = 138  # characters in a line of text
+
+
+@dataclass(frozen=True)
+class SweepRecords:
+    """The records of one sweep (:class:`fusionkit.study.report_steps.Recorded`)."""
+
+    found: Sequence[dict[str, Any]]
+
+    def records(self) -> list[dict[str, Any]]:
+        return list(self.found)
+
+    def answers(self, digest: str) -> dict[str, RunAnswers]:
+        return answers_in(self._by_digest.get(digest, {}))
+
+    @cached_property
+    def _by_digest(self) -> dict[str, dict[str, Any]]:
+        return {each["digest"]: each for each in self.found}
+
+
+def wrapped(lines: str) -> str:
+    """The lines with all but those of tables wrapped."""
+    return "".join(
+        line if line.startswith("|") or not line.strip() else textwrap.fill(line.rstrip(), WIDTH) + "\n"
+        for line in lines.splitlines(keepends=True)
+    )
+
+
+def on_test(summary: pd.DataFrame) -> pd.DataFrame:
+    """The summary; if all scores are of test, without the column that says so, as the documents say it already."""
+    return summary.drop(columns=SCORED_ON) if (summary[SCORED_ON].dropna() == TEST).all() else summary
+
+
+def only(frame: pd.DataFrame, choice: Mapping[str, str]) -> pd.DataFrame:
+    """The rows with these values, without the columns of the values."""
+    for column, value in choice.items():
+        if column not in frame:
+            raise unknown_name("column of the table", column, frame.columns)
+        frame = frame[frame[column].map(cell) == value].drop(columns=column)
+    return frame
+
+
+def rates_table(frame: pd.DataFrame, by: Sequence[str], across: str) -> str:
+    """A Markdown table of each group's rate, with the groups of ``across`` side by side."""
+    down, columns = [name for name in by if name != across], frame[across].unique()
+    lines: dict[tuple[str, ...], dict[Any, str]] = {}
+    for _, row in frame.iterrows():
+        lines.setdefault(tuple(cell(row[name]) for name in down), {})[row[across]] = f"{row['lr']:g}"
+    rows = [[*down, *map(str, columns)], ["---"] * (len(down) + len(columns))]
+    rows += [[*names, *(rates.get(column, "") for column in columns)] for names, rates in lines.items()]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def weights_table(frame: pd.DataFrame, by: Sequence[str], records: Mapping[str, dict[str, Any]]) -> str:
+    """A Markdown table of the mean weight of each layer, over those runs of each group that have layer weights."""
+    keys, lines, layers = [name for name in by if name in frame], {}, set[int]()
+    for names, group in frame.groupby(keys, sort=False, dropna=False):
+        found = [records[digest] for digest in group["digest"].unique() if records[digest].get("layer_weights")]
+        if found:
+            each = pd.DataFrame([dict(zip(r["layers"], r["layer_weights"], strict=True)) for r in found]).mean()
+            lines[tuple(map(cell, names))] = each
+            layers |= set(each.index)
+    rows = [[*keys, *map(str, sorted(layers))], ["---"] * (len(keys) + len(layers))]
+    for names, each in lines.items():
+        rows.append([*names, *(f"{each[layer]:.2f}" if layer in each else "" for layer in sorted(layers))])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
