@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 @click.option(
     "--store", "stores", multiple=True, type=FOLDER, help="Folder of the stores, if they are not beside the run."
 )
+@click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @JSON_OPTION
-def ablate(run: str, split: str, limit: int | None, stores: tuple[Path, ...], as_json: bool) -> None:
+def ablate(
+    run: str, split: str, limit: int | None, stores: tuple[Path, ...], trust_remote_code: bool, as_json: bool
+) -> None:
     """Score RUN without the adapters of every span of layers; nothing is trained again.
 
     RUN is a run of a method that adds parts to layers. The table has the share of the score that is lost without the
@@ -48,7 +51,7 @@ def ablate(run: str, split: str, limit: int | None, stores: tuple[Path, ...], as
         if done % 10 == 0 or done == of:
             log().print(f"{done} of {counted(of, 'span')}")
 
-    found = score_without(folder, find_stores([folder.parent], stores), split, limit, tell)
+    found = score_without(folder, find_stores([folder.parent], stores), split, limit, tell, trust_remote_code)
     if as_json:
         print_json(asdict(found))
         return

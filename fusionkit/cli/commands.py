@@ -97,7 +97,7 @@ class CliCommands:
             logs.catch_up(there)
             records = fit(
                 store, sweep.specs, folder, progress, sweep.starts, sweep.draws, self.workers, self.retry_failed,
-                cluster, self._heads, sweep.halving, self.save_every,
+                cluster, self._heads, sweep.halving, self.save_every, self.trust_remote_code,
             )  # fmt: skip
             logs.catch_up(records)  # runs that another process finished in between
             logs.close()

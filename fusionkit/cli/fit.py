@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--out", "runs", required=True, type=FOLDER, help="Folder that keeps the runs.")
 @sweep_options
 @click.option("--device", default="auto", show_default=True, help="Where heads are trained: auto, cpu or cuda:0.")
+@click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder that is trained run its own Python code.")
 @working_options
 @cluster_options
 @JSON_OPTION
@@ -39,6 +40,7 @@ def fit(
     stores: tuple[str, ...],
     runs: Path,
     device: str,
+    trust_remote_code: bool,
     threads: int,
     workers: int | None,
     save_every: str,
@@ -75,7 +77,7 @@ def fit(
     with uncollected(for_good=True):
         from fusionkit.cli.commands import CliCommands
 
-    commands = CliCommands(settings, workers, threads, device, retry_failed, log_to, save_every=save_every)
+    commands = CliCommands(settings, workers, threads, device, retry_failed, log_to, trust_remote_code, save_every)
     if dry_run:
         print_forecast(*commands.forecast(store, sweep, runs), as_json)
         return
@@ -116,7 +118,8 @@ def _train_by_torchrun(commands: CliCommands, store: Stores, sweep: Sweep, runs:
     with joined(commands.device) as (ranks, device):
         if ranks.rank:
             draws = {draw.digest: draw.ids for draw in sweep.draws}
-            follow(SweepContext(store, sweep.starts, draws, device=device_of(device)))
+            trusted = commands.trust_remote_code
+            follow(SweepContext(store, sweep.starts, draws, device=device_of(device), trust_remote_code=trusted))
             return None
         records = replace(commands, device=device, workers=1).train(store, sweep, runs)
         ranks.announce(None)  # tells the others to end; after an error torchrun ends them

@@ -44,11 +44,12 @@ def loading_errors(reference: str) -> Iterator[None]:
     except FusionkitError:
         raise
     except Exception as error:  # OSError, ValueError, KeyError, ImportError and the libraries' own
+        received = first_line(error, kind=True)
+        remedy = "check the path or id, and --revision, and the network"
+        if "custom code" in received:  # the words of transformers where nobody can be asked
+            remedy = "read that code; --trust-remote-code lets it run"
         raise EncoderError(
-            f"cannot load the encoder {reference!r}",
-            expected=CHOICES,
-            received=first_line(error, kind=True),
-            remedy="check the path or id, and --revision, and the network",
+            f"cannot load the encoder {reference!r}", expected=CHOICES, received=received, remedy=remedy
         ) from error
 
 

@@ -13,7 +13,6 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
-import torch
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.evaluation.answers import HeadAnswers, LabelledExamples, RunEvaluation
@@ -79,6 +78,7 @@ def evaluate(
     if not given:
         raise UsageError("no data is given", expected="a store or a source", received="an empty list")
     places = [place_of(each) for each in given]
+    how: dict[str, Any] = {"device": device, "encoder": encoder, "trust_remote_code": trust_remote_code}
     if len(places) > 1 or is_store(places[0]):
         of_sources = {"columns": columns, "config": config, "limit": limit, **(inputs or {})}
         if extra := [name for name, value in of_sources.items() if value]:
@@ -86,10 +86,9 @@ def evaluate(
                 f"--{extra[0]} is for a source, and {places[0]} is a store", remedy=f"leave --{extra[0]} out"
             )
         trained = chosen(open_heads(runs, encoder, trust_modules, trust_encoder), tasks)
-        return _over_stores(trained, places, split, labels, bool(tasks), device, encoder)
+        return _over_stores(trained, places, split, labels, bool(tasks), how)
     source = open_source(str(given[0]), columns=columns, config=config, limit=limit)
     trained = chosen(open_heads(runs, encoder, trust_modules, trust_encoder), tasks)
-    how: dict[str, Any] = {"device": device, "encoder": encoder, "trust_remote_code": trust_remote_code}
     return _over_source(trained, source, places[0], split, labels, inputs or {}, bool(tasks), how)
 
 
@@ -132,8 +131,7 @@ def _over_stores(
     split: str | None,
     labels: Mapping[str, str] | str | None,
     tasks_named: bool,
-    device: str,
-    encoder: str | None,
+    how: Mapping[str, Any],
 ) -> list[RunEvaluation]:
     """Evaluate over each store the tasks that it serves, and merge the results by run."""
     if len(places) > 1 and (whole := [run for run in trained if not run.apart]):
@@ -146,7 +144,7 @@ def _over_stores(
     stores = [open_store(place) for place in places]
     named, found = _named(_heads(trained), labels), dict[Path, RunEvaluation]()
     for store in stores:
-        one = _over_store(trained, store, split, named, tasks_named and len(stores) == 1, device_of(device), encoder)
+        one = _over_store(trained, store, split, named, tasks_named and len(stores) == 1, how)
         for each in one:
             before = found.get(each.run.folder)  # not by digest: a run and its export have the same one
             found[each.run.folder] = each if before is None else before.beside(each)
@@ -159,17 +157,17 @@ def _over_store(
     split: str | None,
     named: Mapping[str, str],
     tasks_named: bool,
-    device: torch.device,
-    encoder: str | None,
+    how: Mapping[str, Any],
 ) -> list[RunEvaluation]:
     split = _split(list(store.splits), split, str(store.path))
     examples = stored_examples(store, split)
     offer = Offer(store.path, list(examples.frame.columns), store.digest)
     runs = [each for run in trained if (each := served(run, offer, named, tasks_named)) is not None]
+    own = {**how, "device": device_of(how["device"])}
     _refuse_unlabelled(_heads(runs or trained), named, store.name, offer)
 
     def answers_of(run: TrainedRun, gold: list[Any], numbers: IntArray) -> tuple[list[Any], None]:
-        return stored_answers(run, store, examples.split, gold, numbers, device, encoder), None
+        return stored_answers(run, store, examples.split, gold, numbers, **own), None
 
     return _evaluations(runs, examples, named, answers_of, [])
 

@@ -39,13 +39,14 @@ def stored_answers(
     examples: IntArray,
     device: torch.device,
     encoder: str | None = None,
+    trust_remote_code: bool = False,
 ) -> list[Any]:
     """A head's answers about some examples of a split.
 
     Args:
         run: the head; one of the tasks of a run of several. gold: one label per example of the split, None without one.
         examples: numbers of the examples, ascending; all have a label. encoder: for a run that trained through one, the
-            encoder's current place if it was moved.
+            encoder's current place if it was moved. trust_remote_code: whether that encoder may bring code of its own.
 
     Raises:
         UsageError: the store has other states, rows or layers than the run reads, or the run trained through an encoder
@@ -64,7 +65,7 @@ def stored_answers(
     if run.delta is not None:
         from fusionkit.tuning.trained import live_data_of  # loads transformers
 
-        data = live_data_of(run, data, store, encoder, device)
+        data = live_data_of(run, data, store, encoder, device, trust_remote_code)
     return predict(run.model.to(device), data, data.validation, positions_of(run.layers, store.layers))
 
 

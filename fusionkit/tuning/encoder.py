@@ -28,7 +28,7 @@ class TunedEncoder:
     attached: Attached
 
 
-def load_tuned(store: Stores, spec: RunSpec, device: torch.device) -> TunedEncoder:
+def load_tuned(store: Stores, spec: RunSpec, device: torch.device, trust_remote_code: bool = False) -> TunedEncoder:
     """The encoder whose identity a store has, with the method of a run.
 
     Weights that the method adds are drawn from the global generator.
@@ -37,8 +37,8 @@ def load_tuned(store: Stores, spec: RunSpec, device: torch.device) -> TunedEncod
         EncoderError: it cannot be loaded, or is not the one of the store.
         UsageError: it cannot take the method.
     """
-    manifest = store.manifest
-    return tuned(encoder_of(manifest["encoder"]["name"], manifest["identity"], str(device), dtype="float32"), spec)
+    name, identity = store.manifest["encoder"]["name"], store.manifest["identity"]
+    return tuned(encoder_of(name, identity, str(device), trust_remote_code=trust_remote_code, dtype="float32"), spec)
 
 
 def encoder_of(

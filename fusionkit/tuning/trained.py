@@ -169,27 +169,35 @@ def delta_bytes(run: TrainedRun) -> bytes:
 
 
 def live_data_of(
-    run: TrainedRun, data: TaskData, stores: Stores, place: str | None = None, device: torch.device = CPU
+    run: TrainedRun,
+    data: TaskData,
+    stores: Stores,
+    place: str | None = None,
+    device: torch.device = CPU,
+    trust_remote_code: bool = False,
 ) -> TaskData:
     """The splits over the states of the run's own encoder; for a frozen run as they are. Where tasks have their own
-    stores, each is read with its own weights. ``place`` is that of :func:`trained_encoder`.
+    stores, each is read with its own weights. ``place`` and ``trust_remote_code`` are those of :func:`trained_encoder`.
     """
     if run.delta is None:
         return data
     if not data.apart:
-        return live_data(data, TokenSource(stores), trained_encoder(run, place, str(device)), stores.layers)
-    trained = tuned_of(run, place, str(device))
+        encoder = trained_encoder(run, place, str(device), trust_remote_code)
+        return live_data(data, TokenSource(stores), encoder, stores.layers)
+    trained = tuned_of(run, place, str(device), trust_remote_code)
     return live_data(data, TokenSource(stores), trained.encoder, stores.layers, use=trained.attached.use)
 
 
-def tuned_of(run: TrainedRun, place: str | None = None, device: str = "cpu") -> TunedEncoder:
+def tuned_of(
+    run: TrainedRun, place: str | None = None, device: str = "cpu", trust_remote_code: bool = False
+) -> TunedEncoder:
     """The run's own encoder in evaluation mode, with its method in effect and what was trained loaded. Where tasks have
     their own stores, ``attached.use`` puts a task's weights in. Arguments and errors as of :func:`trained_encoder`.
     """
     spec = dataclasses.replace(RunSpec.from_dict(read_json(run.folder / RECORD)["spec"]), checkpointing=False)
     delta = delta_of(run)
     with torch.random.fork_rng(devices=[]):
-        loaded = encoder_of_run(run, place, device, dtype="float32")
+        loaded = encoder_of_run(run, place, device, trust_remote_code, "float32")
         _refuse_larger(run, loaded, delta)
         found = tuned(loaded, spec)
     attached = found.attached if spec.choose_epoch == MEAN else all_own(found.attached, list(parts_of(spec)))

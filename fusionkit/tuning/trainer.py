@@ -114,7 +114,7 @@ class TunedRun:
         seed_of(spec, WEIGHTS)
         self._attached, self._data = Attached.of_nothing(), data
         if not spec.is_frozen:
-            tuned = load_tuned(context.store, spec, context.device)
+            tuned = load_tuned(context.store, spec, context.device, context.trust_remote_code)
             self._attached, source = tuned.attached, TokenSource(context.store)
             refuse_long(tuned.encoder, tuned.attached.positions_added, source, data)
             start = spec.from_layer

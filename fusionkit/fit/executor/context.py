@@ -51,6 +51,7 @@ class SweepContext:
         starts: the finished runs that the specs start from. draws: ids of examples by their digest, which specs name.
         sharers: the number of processes, this one included, that the free memory is divided among. halving: whether
             the worse settings stop early. save_every: how often runs that train through the encoder save their state.
+            trust_remote_code: whether their encoder may bring code of its own.
 
     Attributes:
         seconds: how long the loading of task data has taken. costs: what runs cost by themselves, by kind.
@@ -65,8 +66,9 @@ class SweepContext:
         device: torch.device = CPU,
         halving: bool = False,
         save_every: str = SAVE_EVERY,
+        trust_remote_code: bool = False,
     ) -> None:
-        self.save_every = save_every
+        self.save_every, self.trust_remote_code = save_every, trust_remote_code
         self.seconds, self.sharers, self.device, self.halving = 0.0, sharers, device, halving
         self.draws = {digest: tuple(ids) for digest, ids in (draws or {}).items()}
         self.store = store
@@ -150,7 +152,7 @@ def opening_of(context: SweepContext) -> Opening | None:
         ``parts``: addresses and digests of stores, each with the share that is trained on; ``tasks``: the choices of
         each of several tasks, with the digest of its store; ``evaluate_on``: addresses and digests, empty unless the
         store is a mix; ``starts``: folders of finished runs; ``draws``, ``sharers``, ``device``, ``halving``,
-        ``save_every``: as in :class:`SweepContext`.
+        ``save_every``, ``trust_remote_code``: as in :class:`SweepContext`.
     """
     store = context.store
     folders = [start.folder for start in context.starts.values()]
@@ -167,6 +169,7 @@ def opening_of(context: SweepContext) -> Opening | None:
         "device": str(context.device),
         "halving": context.halving,
         "save_every": context.save_every,
+        "trust_remote_code": context.trust_remote_code,
     }
 
 
@@ -179,8 +182,8 @@ def open_context(opening: Opening) -> SweepContext:
     if opening["tasks"]:
         known = {part.store.digest: part.store for part in parts}
         store = TaskStores([TaskChoice(**{**told, "store": known[told["store"]]}) for told in opening["tasks"]])
-    halving, save_every = opening["halving"], opening["save_every"]
-    return SweepContext(store, starts, opening["draws"], opening["sharers"], device, halving, save_every)
+    same = {name: opening[name] for name in ("draws", "sharers", "halving", "save_every", "trust_remote_code")}
+    return SweepContext(store, starts, device=device, **same)
 
 
 def address(place: Place) -> str:

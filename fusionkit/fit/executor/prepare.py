@@ -64,6 +64,7 @@ def prepare(
     device: torch.device = CPU,
     halving: bool = False,
     save_every: str = SAVE_EVERY,
+    trust_remote_code: bool = False,
 ) -> Prepared:
     """Load what the missing runs need and try their choices, so that nothing is refused after hours of other runs.
 
@@ -74,7 +75,9 @@ def prepare(
     runs.claim()
     runs.all_records()  # of all sweeps: the table reads them, and a damaged one would end this sweep later
     given = {one.digest: one.ids for one in draws}
-    context = SweepContext(store, starts, given, device=device, halving=halving, save_every=save_every)
+    context = SweepContext(
+        store, starts, given, device=device, halving=halving, save_every=save_every, trust_remote_code=trust_remote_code
+    )
     records = {spec: record for spec in specs if (record := runs.record(spec)) is not None}
     done = {spec for spec, record in records.items() if counts_as_done(record, retry_failed, halving)}
     there = [spec for spec in specs if spec in done]

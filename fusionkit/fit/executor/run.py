@@ -52,6 +52,7 @@ def fit(
     device: str = "cpu",
     halving: bool = False,
     save_every: str = SAVE_EVERY,
+    trust_remote_code: bool = False,
 ) -> list[dict[str, Any]]:
     """Train every run that is not there yet, and write each as it ends. Wait for runs that another process trains.
 
@@ -67,6 +68,7 @@ def fit(
             (:mod:`fusionkit.fit.train.halving`). Without it, runs that were stopped before are trained to their end.
         save_every: how often a run that trains through the encoder saves its state, in steps (``500``) or minutes
             (``10m``).
+        trust_remote_code: an encoder from the hub that is trained may run Python code of its own.
 
     Returns:
         the records of all the specs, in their order. UsageError if ``runs`` holds other files, a draw is larger than
@@ -75,7 +77,8 @@ def fit(
     """
     heads, floors = [spec for spec in specs if not spec.is_floor], [spec for spec in specs if spec.is_floor]
     progress = progress or FitProgress()
-    prepared = prepare(store, heads, runs, starts, draws, retry_failed, device_of(device), halving, save_every)
+    how = (device_of(device), halving, save_every, trust_remote_code)
+    prepared = prepare(store, heads, runs, starts, draws, retry_failed, *how)
     for note in prepared.notes:
         progress.say(note)
     if prepared.missing:

@@ -75,7 +75,7 @@ def options_for(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     own = parse_method(method).rates
     rates = given.get("encoder_lrs") or (own[0],)
     rates = rates if isinstance(rates, (tuple, list)) else (rates,)
-    every = [rate for each in rates for rate in (own if each == GRID else (rate_of(each),))]
+    every = [rate for each in rates for rate in (sorted(own) if each == GRID else (rate_of(each),))]
     return {**usual(method), **given, "encoder_lrs": tuple(dict.fromkeys(every))}
 
 
