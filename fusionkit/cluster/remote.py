@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any
 
 import dask
 from distributed import Client
@@ -11,7 +13,10 @@ from distributed import Client
 from fusionkit.cluster.dask_config import CONFIGURATION, security_of
 from fusionkit.cluster.protocol import WorkerCount
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.errors import FusionkitError, first_line
+from fusionkit.errors import FusionkitError, UsageError, first_line
+
+PACKAGE = "fusionkit"
+NAMED = 8  # processes that a message names at most
 
 
 class RemoteCluster:
@@ -38,7 +43,7 @@ def open_remote(settings: ClusterSettings) -> Iterator[RemoteCluster]:
     """Connect to the scheduler at ``settings.kind``.
 
     Raises:
-        FusionkitError: it does not answer.
+        FusionkitError: it does not answer. UsageError: see :func:`check_versions`.
     """
     with dask.config.set(CONFIGURATION):
         try:
@@ -56,4 +61,29 @@ def open_remote(settings: ClusterSettings) -> Iterator[RemoteCluster]:
                 remedy="check the address, the network and, for tls://, the certificates",
             ) from error
         with client:
+            check_versions(client)
             yield RemoteCluster(client, settings.kind, settings.workers)
+
+
+def check_versions(client: Client) -> None:
+    """Refuse a cluster whose scheduler or workers have another version of fusionkit, or none (UsageError).
+
+    A worker that cannot import a task's function reports no error: it loses its connection and ends. So the versions
+    are asked for before there are tasks, by Dask itself: a function of fusionkit could not answer where it is missing.
+    """
+    ours, unlike = version(PACKAGE), dict[str, list[str]]()
+    found: Any = client.get_versions(packages=[PACKAGE])
+    for place, answer in {"the scheduler": found["scheduler"], **found["workers"]}.items():
+        if (theirs := answer["packages"].get(PACKAGE)) != ours:
+            unlike.setdefault(theirs or "none", []).append(place)
+    if unlike:
+        raise UsageError(
+            "the cluster's processes need the same version of fusionkit as this one",
+            expected=ours,
+            received="; ".join(f"{theirs} on {_listed(places)}" for theirs, places in unlike.items()),
+            remedy=f"install fusionkit {ours} for the interpreters that started these processes, and restart them",
+        )
+
+
+def _listed(places: list[str]) -> str:
+    return ", ".join(places[:NAMED]) + (" …" if len(places) > NAMED else "")

@@ -56,6 +56,8 @@ def costs_of(
             model.train()
             with products_in(spec.compute_dtype, device, stacked=False):
                 loss = model.loss(draw.batch(piece, run.layers).on(device))
+                if attached.penalty is not None:
+                    loss = loss + attached.penalty() / len(pieces)
             forward += meter.flops - before
             if optimizer.weights:
                 loss.backward()  # type: ignore[no-untyped-call]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from fusionkit.cluster import fit_job
 from fusionkit.cluster.fit_job import FitJob, do_unit_here
 from fusionkit.fit import RunsFolder
+from fusionkit.fit.executor import scheduler
 from fusionkit.fit.executor.scheduler import Schedule
 from fusionkit.fit.executor.unit_job import Event, OnEvent
 from fusionkit.fit.executor.units import plan_units
@@ -89,3 +92,55 @@ def test_a_run_whose_memory_did_not_suffice_once_is_tried_once_more(reporter: Re
     assert record is not None
     assert record["status"] == "finished"
     assert said == ["1 run lost, tried again once more: out of memory"]
+
+
+@pytest.mark.parametrize(
+    ("losses", "status"),
+    [
+        ((True, True, True), "finished"),
+        ((False, True, False), "finished"),
+        ((False, False), "failed"),
+        ((True, False, False), "failed"),
+    ],
+)
+def test_only_losses_without_a_later_saved_state_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: tuple[bool, ...], status: str
+) -> None:
+    """A run through the encoder that was begun before. Each loss says whether the lost worker saved a later state."""
+    runs, spec, left = RunsFolder(tmp_path / "runs"), replace(SPEC, method="full"), list(losses)
+    values = {"spec": spec.to_dict(), "status": "failed"}
+    monkeypatch.setattr(scheduler, "failed_record", lambda context, spec, reason: values)
+    progress: Any = SimpleNamespace(say=lambda line: None, run=lambda record: None)
+
+    def save() -> None:
+        state = runs.state_path(spec)
+        state.parent.mkdir(parents=True, exist_ok=True)
+        state.touch()
+        os.utime(state, (0, 1 + len(losses) - len(left)))
+
+    class Hands:
+        free = True
+
+        def give(self, specs: Sequence[RunSpec]) -> None:
+            if not left:
+                runs.write(spec, {**values, "status": "finished"}, {})
+                schedule.on_event(Event("run", (spec.digest,)))
+                return
+            if left.pop(0):
+                save()
+            schedule.on_event(Event("lost", (spec.digest,), text="the worker that trained it was lost"))
+
+        def wait(self, seconds: float) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    save()
+    with closing(Claims(runs.path, "me")) as claims:
+        schedule = Schedule(plan_units([spec]), 8, NOTHING, runs, claims, progress)
+        schedule.work(Hands())
+    record = runs.record(spec)
+    assert record is not None
+    assert record["status"] == status
+    assert left == []

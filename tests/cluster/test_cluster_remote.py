@@ -12,20 +12,22 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 from distributed import Client, Security
 
-from fusionkit.cluster import ClusterSettings, open_cluster
+from fusionkit.cluster import ClusterSettings, open_cluster, remote
 from fusionkit.cluster.certificates import certified
 from fusionkit.cluster.part_map import cluster_parts
 from fusionkit.cluster.submitted import SubmittedTasks
 from fusionkit.cluster.task_map import each_done
 from fusionkit.encoder import Encoder
-from fusionkit.errors import FusionkitError
+from fusionkit.errors import FusionkitError, UsageError
 
 Until = Callable[[Callable[[], Any]], Any]
 
@@ -79,6 +81,32 @@ def test_a_scheduler_without_workers_is_told_of_and_one_with_them_makes_the_same
         open_cluster(ClusterSettings(kind=address, start_timeout=0.5)),
     ):
         pass
+
+
+def test_a_cluster_with_another_version_of_fusionkit_is_refused_at_once(
+    cluster: Any, pids: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(pids()) == 2
+    security, address = cluster.client.security, str(cluster.client.scheduler_info()["address"])
+    files = {"tls_ca": security.tls_ca_file, "tls_cert": security.tls_client_cert, "tls_key": security.tls_client_key}
+    settings = ClusterSettings(kind=address, **files)
+    with open_cluster(settings):
+        pass
+    monkeypatch.setattr(remote, "version", lambda _: "9.9")
+    with pytest.raises(UsageError, match="the same version of fusionkit") as caught, open_cluster(settings):
+        pass
+    assert caught.value.expected == "9.9"
+    for place in ("the scheduler", *cluster.client.nthreads()):
+        assert place in str(caught.value.received)
+
+
+def test_the_workers_that_lack_fusionkit_are_named() -> None:
+    found = {"a:1": None, "b:2": version("fusionkit"), "c:3": "0.0.1", "d:4": None}
+    answers = {place: {"packages": {"fusionkit": theirs}} for place, theirs in found.items()}
+    client: Any = SimpleNamespace(get_versions=lambda packages: {"scheduler": answers["b:2"], "workers": answers})
+    with pytest.raises(UsageError) as caught:
+        remote.check_versions(client)
+    assert caught.value.received == "none on a:1, d:4; 0.0.1 on c:3"
 
 
 @pytest.mark.soak("products")

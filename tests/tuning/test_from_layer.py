@@ -34,7 +34,7 @@ Specs = Callable[..., list[RunSpec]]
         {"methods": ["top:1"], "fusions": ["linear"], "order": WINDOW},  # lower layers are fused
         {"methods": ["houlsby:4,layers=-2:"], "task": "joint", "label": "label,tags", "head": None, "accumulate": 2},
         pytest.param({"methods": ["lora:2,layers=-1:"], "checkpointing": True}, marks=pytest.mark.soak("products")),
-        pytest.param({"methods": ["bitfit:layers=-1:"], "fusions": ["layer:1"]}, marks=pytest.mark.soak("products")),
+        pytest.param({"methods": ["bitfit:layers=-1:"], "fusions": ["layer:3"]}, marks=pytest.mark.soak("products")),
         pytest.param({"methods": ["pals:4,heads=2,layers=-2:,encoder=frozen"]}, marks=pytest.mark.soak("products")),
     ],
 )  # fmt: skip

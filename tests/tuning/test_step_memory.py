@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,6 +39,17 @@ class Draw:
 
     def batch(self, examples: IntArray, layers: object) -> Any:
         return SimpleNamespace(on=lambda device: torch.ones(len(examples), 4))
+
+
+def test_the_gates_penalty_of_a_method_is_counted() -> None:
+    spec = RunSpec(store="s", task="tagging", label="tags", fusion="last", head="tagger", batch_size=6)
+    model: Any = Product()
+    run: Any = SimpleNamespace(spec=spec, layers=(0,), draw=SimpleNamespace(streams=[Draw()]))
+    optimizer: Any = SimpleNamespace(weights=list(model.parameters()))
+    penalised = replace(Attached.of_nothing(), penalty=lambda: torch.sigmoid(model.v).sum())
+    without, found = (costs_of(attached, model, run, optimizer, CPU) for attached in (Attached.of_nothing(), penalised))
+    # The sigmoid of V is kept for the backward pass.
+    assert found["memory_activations"] >= without["memory_activations"] + 4 * 4 * 8
 
 
 @pytest.mark.parametrize("pieces", [1, 2])

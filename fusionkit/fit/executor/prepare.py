@@ -25,6 +25,7 @@ from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import rivals_of
 from fusionkit.fit.train.schedule import check_options, length_of
 from fusionkit.machine.devices import CPU
+from fusionkit.methods import parse_method
 from fusionkit.plural import counted
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import FROZEN, SHUFFLE, WINDOW, RunSpec
@@ -126,10 +127,21 @@ def counts_as_done(record: Mapping[str, Any], retry_failed: bool, halving: bool)
 
 
 def _check_methods(specs: Sequence[RunSpec], store: Stores) -> None:
-    """Raise UsageError where the store's encoder cannot take a run's method or its options. Only its configuration is
-    read; where that is not here, or does not suffice, the runs themselves will tell.
+    """Raise UsageError where the store's encoder cannot take a run's method or its options, or where a fusion reads no
+    layer that its method changes. Only the encoder's configuration is read; where that is not here, or does not
+    suffice, the runs themselves will tell.
     """
-    wanted = {(spec.method, spec.checkpointing, spec.layer_decay): spec for spec in specs if not spec.is_frozen}
+    tuned = [spec for spec in specs if not spec.is_frozen]
+    for spec in tuned:
+        lowest = parse_method(spec.method).lowest_layer(store.manifest["encoder"]["layers"] - 1)
+        if (highest := max(read_layers(store, spec))) < lowest:
+            raise UsageError(
+                f"the fusion {spec.fusion} reads no layer that the method {spec.method} changes",
+                expected=f"a fusion that reads layer {lowest} or one above it",
+                received=f"layers up to {highest}",
+                remedy="train that head with --method frozen, or choose another fusion",
+            )
+    wanted = {(spec.method, spec.checkpointing, spec.layer_decay): spec for spec in tuned}
     for spec in wanted.values():
         try:
             plan_over(store).check(spec)

@@ -2,7 +2,8 @@
 
 A unit whose process dies or runs out of memory is tried again in two halves, and so on, until the failing run is alone
 and the others are done. With ``--halving``, runs that compete stay together as long as possible. A run that is lost
-alone, and was lost before, is recorded as failed.
+alone, and was lost before, is recorded as failed. Its losses are forgotten if it has saved a later state since it was
+given out: it continues from there, so a run may take longer than a job of a cluster.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Schedule:
         self._waited: set[str] = set()
         self._noted: set[str] = set()
         self._begun: set[str] = set()  # runs through the encoder that have reported
-        self._losses: Counter[str] = Counter()
+        self._losses: Counter[str] = Counter()  # of each run, without a later state in between
+        self._saved: dict[str, int] = {}  # when each run that was given out had last saved its state
         self._looked = self._written = time.monotonic()
         self._writing = 0.0
         self._ended = False
@@ -64,6 +66,7 @@ class Schedule:
         while self._left:
             while executor.free and (specs := self._next()):
                 self._running |= {spec.digest for spec in specs}
+                self._saved |= {spec.digest: self._saved_at(spec) for spec in specs if spec.is_alone}
                 executor.give(specs)
             if self._running or self._others:
                 self._say_waiting()
@@ -151,7 +154,8 @@ class Schedule:
         # The process may have died after it wrote a run but before it said so, or before it said who else does a run.
         if not (specs := self._free(specs, ours=True)):
             return
-        self._losses.update(spec.digest for spec in specs)
+        for spec in specs:
+            self._losses[spec.digest] = 0 if self._has_advanced(spec) else self._losses[spec.digest] + 1
         if len(specs) == 1 and self._losses[specs[0].digest] > 1:
             self._fail(specs[0], reason)
             return
@@ -159,6 +163,17 @@ class Schedule:
         self._again.extendleft(part for part in (second, first) if part)
         how = "in two halves" if len(specs) > 1 else "once more"
         self._progress.say(f"{counted(len(specs), 'run')} lost, tried again {how}: {reason}")
+
+    def _has_advanced(self, spec: RunSpec) -> bool:
+        """Whether a run has saved its state since it was given out: each saved state has a later step."""
+        return spec.is_alone and self._saved_at(spec) != self._saved[spec.digest]
+
+    def _saved_at(self, spec: RunSpec) -> int:
+        """When the state of a run was saved, in nanoseconds; 0 without a state."""
+        try:
+            return self._runs.state_path(spec).stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
 
     def _fail(self, spec: RunSpec, reason: str) -> None:
         if not self._claims.take(spec.digest):
