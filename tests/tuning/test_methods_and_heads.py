@@ -55,7 +55,7 @@ def _source(folder: Path, paired: bool) -> Path:
         rows = []
         for number in range(size):
             words = [WORDS[number % 3], *(rng.choice(OTHERS) for _ in range(rng.randint(2, 5)))]
-            told = {"label": ("no", "yes")[number % 2], "number": len(words) / 2}
+            told: dict[str, Any] = {"label": ("no", "yes")[number % 2], "number": len(words) / 2}
             if paired:
                 told |= {"sentence1": " ".join(words), "sentence2": " ".join(reversed(words))}
             else:
