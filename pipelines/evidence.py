@@ -15,7 +15,8 @@ few minutes. A table stands in a document between two marks:
 
 The table shows the study's comparison over the records of docs/records/STUDY.jsonl. ``metric`` shows other scores,
 several side by side; ``COLUMN=VALUE`` only the groups with this value; ``show=weights`` the mean weight of each layer;
-``show=lr`` the chosen rate; ``notes=no`` leaves out the notes. A line below the table says where and when the study's
+``show=lr`` the chosen rate; ``show=guideline`` the best method and those that tie with it, for each data set and number
+of examples; ``notes=no`` leaves out the notes. A line below the table says where and when the study's
 runs were trained. A picture stands below a mark that names a figure, and where needed the sweeps that it shows:
 
     <!-- picture: STUDY FIGURE [SWEEP,SWEEP] -->
@@ -51,7 +52,7 @@ from fusionkit.plural import counted
 from fusionkit.runs.choice import chosen_by, runs_of
 from fusionkit.runs.floors import are_floors
 from fusionkit.runs.folder import RunsFolder
-from fusionkit.runs.record import digest_of_record
+from fusionkit.runs.record import digest_of_record, is_floor
 from fusionkit.runs.records_file import KEPT, TAKEN_FROM, read_records, write_records
 from fusionkit.runs.shown_split import TEST
 from fusionkit.runs.summary import group_columns
@@ -63,7 +64,7 @@ from fusionkit.study.folder import StudyFolder
 from fusionkit.study.read import read_comparisons, read_study
 from fusionkit.study.report_steps import answers_of, frame_of, summary_of
 from pictures import draw_picture
-from record_tables import SweepRecords, on_test, only, rates_table, weights_table, wrapped
+from record_tables import SweepRecords, guideline_table, on_test, only, rates_table, weights_table, wrapped
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "docs" / "records"
@@ -303,7 +304,7 @@ def made_of(study: str, name: str, options: Mapping[str, str]) -> str:
     """
     head, records = records_of(RECORDS / f"{study}.jsonl")
     sweeps, data = read_comparisons(STUDIES[study])[name].sweeps, options.get("data")
-    shown = [r for r in records if r["sweep"] in sweeps and (data is None or r["data"] == data)]
+    shown = [r for r in records if r["sweep"] in sweeps and data in (None, r["data"]) and not is_floor(r)]
     machines: dict[str, set[str]] = {}
     for each in (head["made"][number] for number in sorted({r["made"] for r in shown if "made" in r})):
         instructions = f" with {each['instructions'][-1]}" if each.get("instructions") else ""
@@ -330,8 +331,10 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     sweeps = {sweep: SweepRecords([r for r in records if r["sweep"] == sweep]) for sweep in comparison.sweeps}
     frame = frame_of(comparison, sweeps)
     frame = frame[~are_floors(frame)]  # the documents' tables show heads only
-    if not show and not any(metrics):
+    if show in ("", "guideline") and not any(metrics):
         summary, notes = summary_of(comparison, frame, print, answers_of(sweeps))
+        if show:
+            return guideline_table(only(summary, choice))
         return markdown(only(on_test(summary), choice), notes if told else (), comparison.across)
     # Other scores, weights and rates are those of the runs that the comparison's own score chooses.
     counted = chosen_by(comparison.choose_by, frame, (*comparison.by, *comparison.average))

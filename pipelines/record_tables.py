@@ -11,9 +11,11 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.errors import unknown_name
+from fusionkit.runs.comparison.ties import TIED
 from fusionkit.runs.record import answers_in
 from fusionkit.runs.shown_split import SCORED_ON, TEST
 from fusionkit.runs.tables.format_cells import cell
+from fusionkit.specs import FROZEN
 from fusionkit.statistics.kept_answers import RunAnswers
 
 WIDTH = 138  # characters in a line of text
@@ -59,14 +61,45 @@ def only(frame: pd.DataFrame, choice: Mapping[str, str]) -> pd.DataFrame:
 
 
 def rates_table(frame: pd.DataFrame, by: Sequence[str], across: str) -> str:
-    """A Markdown table of each group's rate, with the groups of ``across`` side by side."""
+    """A Markdown table of each group's rate, with the groups of ``across`` side by side. A method that trains through
+    the encoder has that of the encoder.
+    """
     down, columns = [name for name in by if name != across], frame[across].unique()
     lines: dict[tuple[str, ...], dict[Any, str]] = {}
     for _, row in frame.iterrows():
-        lines.setdefault(tuple(cell(row[name]) for name in down), {})[row[across]] = f"{row['lr']:g}"
+        rate = row["lr"] if pd.isna(row["encoder_lr"]) else row["encoder_lr"]
+        lines.setdefault(tuple(cell(row[name]) for name in down), {})[row[across]] = f"{rate:g}"
     rows = [[*down, *map(str, columns)], ["---"] * (len(down) + len(columns))]
     rows += [[*names, *(rates.get(column, "") for column in columns)] for names, rates in lines.items()]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return _lines(rows)
+
+
+def guideline_table(summary: pd.DataFrame) -> str:
+    """A Markdown table with a line for each data set and number of examples: the best method, those that do not differ
+    significantly from it, the quickest of all these, and the best frozen fusion.
+    """
+    rows = [["data", "shots", "best", "no significant difference to it", "quickest of these", "best frozen fusion"]]
+    rows.append(["---"] * len(rows[0]))
+    for (data, shots), group in summary.groupby(["data", "shots"], sort=False, dropna=False):
+        tied = group[group[TIED].astype(bool)].sort_values("mean", ascending=False)
+        frozen = group[group["method"] == FROZEN]
+        quickest, last = tied.loc[tied["seconds_alone"].idxmin()], frozen.loc[frozen["mean"].idxmax()]
+        others = ", ".join(_scored(row) for _, row in tied.iloc[1:].iterrows())
+        seconds = quickest["seconds_alone"]
+        timed = f"{_name(quickest)}, {seconds:.{0 if seconds >= 10 else 1}f} s"
+        rows.append([str(data), "all" if pd.isna(shots) else cell(shots), _scored(tied.iloc[0]), others or "–", timed, _scored(last)])
+    return _lines(rows)
+
+
+def _scored(row: pd.Series[Any]) -> str:
+    return f"{_name(row)} {100 * row['mean']:.1f}"
+
+
+def _name(row: pd.Series[Any]) -> str:
+    """``attention`` for a frozen fusion, ``full`` for a method under the fusion ``last``, else both."""
+    if row["method"] == FROZEN:
+        return f"`{row['fusion']}`"
+    return f"`{row['method']}`" if row["fusion"] == "last" else f"`{row['method']}` with `{row['fusion']}`"
 
 
 def weights_table(frame: pd.DataFrame, by: Sequence[str], records: Mapping[str, dict[str, Any]]) -> str:
@@ -81,4 +114,8 @@ def weights_table(frame: pd.DataFrame, by: Sequence[str], records: Mapping[str, 
     rows = [[*keys, *map(str, sorted(layers))], ["---"] * (len(keys) + len(layers))]
     for names, each in lines.items():
         rows.append([*names, *(f"{each[layer]:.2f}" if layer in each else "" for layer in sorted(layers))])
+    return _lines(rows)
+
+
+def _lines(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)

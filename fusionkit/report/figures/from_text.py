@@ -75,6 +75,8 @@ def about(data: pd.DataFrame) -> str:
         return ""
     told = []
     through = data.drop_duplicates(["task", "method"]).dropna(subset="paid_from")
+    if len(through) and (through[["paid_from", "paid_at_most"]] == 1).all(axis=None):
+        return "One encoding and one head over it take fewer seconds than one run of any method from the text."
     for task, group in through.groupby("task", sort=False):
         spans = zip(group["paid_from"].astype(float), group["paid_at_most"].astype(float), group["method"], strict=True)
         after = [f"{_span(least, most)} ({method})" for least, most, method in spans]

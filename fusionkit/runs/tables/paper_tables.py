@@ -126,16 +126,16 @@ def _latex_escape(text: str) -> str:
 
 def _down(rows: Rows, keys: list[str], heads: list[str], compared: bool) -> list[list[str]]:
     """One line per group."""
-    differences = ["difference", "p"] if compared else []
     probing = {"selectivity": ["control", "selectivity"], "code_bits": ["code, kbit", "compression"]}
-    probed = [name for each, own in probing.items() if rows and each in rows[0][0] for name in own]
-    differences = [*probed, *differences]
-    body = [[*heads, "metric", "score", *differences, "runs", "parameters", "s alone"]]
+    between = {name: name for each, own in probing.items() if rows and each in rows[0][0] for name in own}
+    if compared:
+        between |= {"difference": "difference", "95 % interval": "difference_interval", "p": "p"}
+    body = [[*heads, "metric", "score", *between, "runs", "parameters", "s alone"]]
     for row, bold in rows:
         texts = texts_of(row)
         names = [_markdown_escape(cell(row[name])) for name in (*keys, "metric")]
         costs = [runs_text(row), texts["parameters"], texts["seconds"]]
-        body.append([*names, _markdown_score(row, bold), *(texts[name] for name in differences), *costs])
+        body.append([*names, _markdown_score(row, bold), *(texts[name] for name in between.values()), *costs])
     return body
 
 
