@@ -16,7 +16,7 @@ few minutes. A table stands in a document between two marks:
 The table shows the study's comparison over the records of docs/records/STUDY.jsonl. ``metric`` shows other scores,
 several side by side; ``COLUMN=VALUE`` only the groups with this value; ``show=weights`` the mean weight of each layer;
 ``show=lr`` the chosen rate; ``show=guideline`` the best method and those that tie with it, for each data set and number
-of examples; ``notes=no`` leaves out the notes. A line below the table says where and when the study's
+of examples; ``floors=yes`` also the floors; ``notes=no`` leaves out the notes. A line below the table says where and when the study's
 runs were trained. A picture stands below a mark that names a figure, and where needed the sweeps that it shows:
 
     <!-- picture: STUDY FIGURE [SWEEP,SWEEP] -->
@@ -330,7 +330,8 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     records = records_of(RECORDS / f"{study}.jsonl")[1]
     sweeps = {sweep: SweepRecords([r for r in records if r["sweep"] == sweep]) for sweep in comparison.sweeps}
     frame = frame_of(comparison, sweeps)
-    frame = frame[~are_floors(frame)]  # the documents' tables show heads only
+    if choice.pop("floors", "") != "yes":
+        frame = frame[~are_floors(frame)]
     if show in ("", "guideline") and not any(metrics):
         summary, notes = summary_of(comparison, frame, print, answers_of(sweeps))
         if show:

@@ -60,7 +60,10 @@ FIGURES: dict[str, Figure] = {
         scores.epochs_chart,
     ),
     "parameters": _by_cost(
-        "parameters", "Score by parameters", "how many parameters a head and its fusion learn", "a finished run"
+        "parameters",
+        "Score by parameters",
+        "how many parameters are trained: head, fusion and method",
+        "a finished run",
     ),
     "seconds": _by_cost(
         "seconds", "Score by time", "the seconds that one head takes when it is trained alone", "a finished run"

@@ -37,7 +37,7 @@ from fusionkit.runs.summary import RunGroups, learned_parameters, scores_of, sum
 
 # Of each figure by a cost: the runs' column, and the title of its axis.
 COSTS = {
-    "parameters": ("trained_parameters", "parameters learned, fusion and head"),
+    "parameters": ("trained_parameters", "parameters that are trained"),
     "seconds": ("seconds_alone", "seconds of one head trained alone"),
     "bytes": ("kept_bytes", "bytes that a head keeps"),
     "memory": ("peak_memory_alone", "peak bytes of a training step"),
