@@ -114,6 +114,27 @@ def test_workers_leave_the_same_records_and_weights_as_one_process(
     }  # fmt: skip
 
 
+def test_workers_train_through_the_encoder_as_one_process_does(
+    cluster: Cluster, settings: ClusterSettings, encoder: Encoder, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "source").mkdir()
+    for split in ("train", "test"):
+        rows = [f'{{"text": "{word} x{word}", "label": "{"low" if word < "f" else "high"}"}}' for word in "abcdefghij"]
+        (folder / f"{split}.jsonl").write_text("\n".join(rows))
+    source = open_source(str(folder))
+    encode(source, guess_columns(source), tmp_path / "store", EncodeSpec(rows="tokens"), encoder)
+    store = open_store(tmp_path / "store")
+    specs = expand(store, task="classification", methods=["bitfit"], fusions=("linear",), epochs=(1,), seeds=2)
+    fit(store, specs, RunsFolder(tmp_path / "alone"))
+    elsewhere = ClusterExecutorFactory(cluster, settings)
+    records = fit(store, specs, RunsFolder(tmp_path / "shared"), cluster=elsewhere)
+    assert [record["status"] for record in records] == ["finished"] * 2
+    for spec in specs:
+        for file in ("weights.safetensors", "delta.safetensors"):
+            one, other = (tmp_path / name / spec.digest / file for name in ("alone", "shared"))
+            assert one.read_bytes() == other.read_bytes()
+
+
 def test_workers_share_the_memory_of_one_machine_alone(cluster: Cluster) -> None:
     here = ClusterExecutorFactory(cluster, ClusterSettings(workers=2, gpus=0))
     jobs = ClusterExecutorFactory(cluster, ClusterSettings(kind="slurm", workers=2))
