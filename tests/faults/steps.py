@@ -1,14 +1,16 @@
 """Commands in forked children, each killed before one of its steps on the disk.
 
-    steps.py FOLDER EVERY COMMANDS.json        COMMANDS: {name: words of a command}
+    steps.py FOLDER EVERY COMMANDS.json [MODULE …]        COMMANDS: {name: words of a command}
 
 A step is a call that changes files: a sync, a rename, a removal, a new folder. Child n of a command is killed before
 its step n, over a fresh copy of FOLDER/before, at FOLDER/{name}-{n}. Of the steps every EVERYth is taken, the last four
-renames, and what follows the last. What is printed is, for each command, the steps at which it was killed.
+renames, and what follows the last. Modules are imported once, before all children. What is printed is, for each
+command, the steps at which it was killed.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -73,6 +75,8 @@ def chosen(steps: list[str]) -> list[int]:
     return sorted({*renames, renames[-1] + 1, *range(EVERY // 2, len(steps), EVERY)})
 
 
+for module in sys.argv[4:]:
+    importlib.import_module(module)
 torch.set_num_threads(1)
 altair(), vl_convert()
 told = {}

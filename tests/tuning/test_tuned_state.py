@@ -24,6 +24,7 @@ from fusionkit.tuning.state import SavedState, read_state, write_state
 
 KILLER = Path(__file__).with_name("killer.py")
 ROOT = Path(__file__).parents[2]
+STEPS = ROOT / "tests" / "faults" / "steps.py"
 TIMES = ("seconds", "epoch_seconds", "seconds_alone", "peak_memory")
 
 
@@ -89,6 +90,27 @@ def test_ten_kills_of_several_tasks_leave_the_same_bytes(store: Store, weather: 
         *expand(TaskStores(tasks), methods=["full"], sampling="uniform", choose_epoch="each", **usual),
     ]
     assert_the_same([store, weather], runs, tmp_path, 10, seed=3)
+
+
+@pytest.mark.soak("kills")
+def test_a_kill_before_any_step_on_the_disk_loses_nothing(store: Store, tmp_path: Path) -> None:
+    """Each save has several such steps; the run saves its state after every second of its ten steps."""
+    (tmp_path / "before").mkdir()
+    words = f"fit {store.path} --out runs --label tags --head linear-tagger --fusion last --method bitfit --epochs 2"
+    command = [*words.split(), "--batch-size", "8", "--encoder-dropout", "0.1", "--save-every", "2", "--floor", "none"]
+    (tmp_path / "commands.json").write_text(json.dumps({"fit": command}))
+    given = [str(STEPS), str(tmp_path), "1", str(tmp_path / "commands.json"), "fusionkit.tuning.trainer"]
+    ours = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *given], capture_output=True, text=True, check=False, env=ours)
+    assert done.returncode == 0, done.stderr
+    killed, whole = json.loads(done.stdout)["fit"], kept(tmp_path / "fit-whole" / "runs")
+    assert len(killed) > 5 * 3
+    ((record, _),) = whole.values()
+    for at in killed:
+        runs = RunsFolder(tmp_path / f"fit-{at}" / "runs")
+        (again,) = fit(store, [RunSpec.from_dict(record["spec"])], runs, save_every="2")
+        assert again["status"] == "finished"
+        assert kept(runs.path) == whole
 
 
 def test_workers_leave_the_same_bytes_as_this_process(
