@@ -34,6 +34,7 @@ from fusionkit.tuning.trained import live_data_of
 from tests.tuning.conftest import specs_of
 
 MERGES, STAYS = "bitfit", "houlsby:4"
+ALSO_MERGE = ("full", "top:1", "lora:2", "ia3", "diff-prune")
 LEARNS: dict[str, Any] = {"epochs": (10,), "validate_every": 10, "lrs": (2e-2,)}
 hf: Any = transformers
 
@@ -108,10 +109,14 @@ def test_frozen_and_tuned_heads_are_loaded_together_each_behind_its_own_encoder(
         assert tags_of(found, name) == answers(folder, texts)
 
 
+@pytest.mark.parametrize(
+    "method",
+    [MERGES, *(pytest.param(name, marks=pytest.mark.soak("products")) for name in ALSO_MERGE)],
+)
 def test_a_whole_encoder_is_written_that_transformers_loads(
-    trained: Callable[[str], Path], texts: list[list[str]], tmp_path: Path
+    trained: Callable[[str], Path], texts: list[list[str]], tmp_path: Path, method: str
 ) -> None:
-    folder = trained(MERGES)
+    folder = trained(method)
     export_run(folder, tmp_path / "whole", with_encoder=True)
     assert not (tmp_path / "whole" / DELTA).exists()
     assert answers(tmp_path / "whole", texts) == answers(folder, texts)
