@@ -10,14 +10,15 @@ holds the data sets (pipelines/minilm/README.md#data), WORK/STUDY takes each stu
 record counts as done, whichever study the record is of. The same command continues after a kill: records are kept every
 few minutes. A table stands in a document between two marks:
 
-    <!-- records: STUDY COMPARISON [metric=NAME,NAME] [COLUMN=VALUE ...] [show=weights|lr] [notes=no] -->
+    <!-- records: STUDY COMPARISON [metric=NAME,NAME] [COLUMN=VALUE ...] [show=WHAT] [floors=yes] [notes=no] -->
     <!-- end -->
 
 The table shows the study's comparison over the records of docs/records/STUDY.jsonl. ``metric`` shows other scores,
 several side by side; ``COLUMN=VALUE`` only the groups with this value; ``show=weights`` the mean weight of each layer;
-``show=lr`` the chosen rate; ``show=guideline`` the best method and those that tie with it, for each data set and number
-of examples; ``floors=yes`` also the floors; ``notes=no`` leaves out the notes. A line below the table says where and when the study's
-runs were trained. A picture stands below a mark that names a figure, and where needed the sweeps that it shows:
+``show=lr`` the chosen rate; ``show=grid`` the score at each rate; ``show=guideline`` the best method and those that tie
+with it, for each data set and number of examples; ``floors=yes`` also the floors; ``notes=no`` leaves out the notes. A
+line below the table says where and when the study's runs were trained. A picture stands below a mark that names a
+figure, and where needed the sweeps that it shows:
 
     <!-- picture: STUDY FIGURE [SWEEP,SWEEP] -->
     ![TEXT](FILE)
@@ -64,7 +65,7 @@ from fusionkit.study.folder import StudyFolder
 from fusionkit.study.read import read_comparisons, read_study
 from fusionkit.study.report_steps import answers_of, frame_of, summary_of
 from pictures import draw_picture
-from record_tables import SweepRecords, guideline_table, on_test, only, rates_table, weights_table, wrapped
+from record_tables import SweepRecords, grid_table, guideline_table, on_test, only, rates_table, weights_table, wrapped
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "docs" / "records"
@@ -332,10 +333,13 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     frame = frame_of(comparison, sweeps)
     if choice.pop("floors", "") != "yes":
         frame = frame[~are_floors(frame)]
-    if show in ("", "guideline") and not any(metrics):
+    if show in ("", "guideline", "grid") and not any(metrics):
         summary, notes = summary_of(comparison, frame, print, answers_of(sweeps))
-        if show:
+        if show == "guideline":
             return guideline_table(only(summary, choice))
+        if show == "grid":
+            assert comparison.across is not None
+            return grid_table(only(summary, choice), comparison.by, comparison.across)
         return markdown(only(on_test(summary), choice), notes if told else (), comparison.across)
     # Other scores, weights and rates are those of the runs that the comparison's own score chooses.
     counted = chosen_by(comparison.choose_by, frame, (*comparison.by, *comparison.average))

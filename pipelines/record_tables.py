@@ -67,11 +67,34 @@ def rates_table(frame: pd.DataFrame, by: Sequence[str], across: str) -> str:
     down, columns = [name for name in by if name != across], frame[across].unique()
     lines: dict[tuple[str, ...], dict[Any, str]] = {}
     for _, row in frame.iterrows():
-        rate = row["lr"] if pd.isna(row["encoder_lr"]) else row["encoder_lr"]
-        lines.setdefault(tuple(cell(row[name]) for name in down), {})[row[across]] = f"{rate:g}"
+        lines.setdefault(tuple(cell(row[name]) for name in down), {})[row[across]] = f"{_rate(row):g}"
     rows = [[*down, *map(str, columns)], ["---"] * (len(down) + len(columns))]
     rows += [[*names, *(rates.get(column, "") for column in columns)] for names, rates in lines.items()]
     return _lines(rows)
+
+
+def grid_table(summary: pd.DataFrame, by: Sequence[str], across: str) -> str:
+    """A Markdown table of each group's score at each of its rates, the best in bold, with the groups of ``across`` side
+    by side. A group is what ``by`` names without its rates.
+    """
+    down = [name for name in by if name not in (across, "lr", "encoder_lr")]
+    heads = [str(name) for name in summary[across].unique()]
+    rows = [[*down, "rates", *heads], ["---"] * (len(down) + 1 + len(heads))]
+    for names, group in summary.assign(rate=summary.apply(_rate, axis=1)).groupby(down, sort=False, dropna=False):
+        rates = sorted(group["rate"].unique())
+        told = [" / ".join(f"{rate:g}" for rate in rates)]
+        for head in heads:
+            scores = group[group[across].astype(str) == head].set_index("rate")["mean"].reindex(rates)
+            texts = ["–" if pd.isna(mean) else f"{100 * mean:.1f}" for mean in scores]
+            best = [mean == scores.max() for mean in scores]
+            told.append(" / ".join(f"**{text}**" if first else text for text, first in zip(texts, best, strict=True)))
+        rows.append([*map(cell, names), *told])
+    return _lines(rows)
+
+
+def _rate(row: pd.Series[Any]) -> float:
+    """The rate of the encoder where it is trained, else that of the head."""
+    return float(row["lr"] if pd.isna(row["encoder_lr"]) else row["encoder_lr"])
 
 
 def guideline_table(summary: pd.DataFrame) -> str:
@@ -87,7 +110,16 @@ def guideline_table(summary: pd.DataFrame) -> str:
         others = ", ".join(_scored(row) for _, row in tied.iloc[1:].iterrows())
         seconds = quickest["seconds_alone"]
         timed = f"{_name(quickest)}, {seconds:.{0 if seconds >= 10 else 1}f} s"
-        rows.append([str(data), "all" if pd.isna(shots) else cell(shots), _scored(tied.iloc[0]), others or "–", timed, _scored(last)])
+        rows.append(
+            [
+                str(data),
+                "all" if pd.isna(shots) else cell(shots),
+                _scored(tied.iloc[0]),
+                others or "–",
+                timed,
+                _scored(last),
+            ]
+        )
     return _lines(rows)
 
 
