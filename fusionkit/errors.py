@@ -44,6 +44,10 @@ class EncoderError(FusionkitError):
     """An encoder that cannot be loaded or gives no usable hidden states: exit code 1."""
 
 
+class UntrustedCodeError(EncoderError):
+    """An encoder that brings Python code of its own, which the user has not trusted: exit code 1."""
+
+
 class StoreError(FusionkitError):
     """A store that is damaged, incomplete or of an unknown format: exit code 1."""
 

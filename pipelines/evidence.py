@@ -225,7 +225,9 @@ def wanted_runs(fitting: SweepFit) -> list[str] | None:
 
 
 def encoding_in(fitting: SweepFit, now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By the digest of each store of a sweep: its name, the seconds of each split's encoding, the machine and date."""
+    """By the digest of each store of a sweep: its name, the seconds of each split's encoding, and the machine and date
+    of this run of the script, which encoded the store or found it.
+    """
     try:
         stores = fitting.stores.items()
     except (FusionkitError, OSError):
@@ -338,7 +340,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
         if show == "guideline":
             return guideline_table(only(summary, choice))
         if show == "grid":
-            assert comparison.across is not None
+            assert comparison.across is not None, "a grid has the groups of `across` side by side"
             return grid_table(only(summary, choice), comparison.by, comparison.across)
         return markdown(only(on_test(summary), choice), notes if told else (), comparison.across)
     # Other scores, weights and rates are those of the runs that the comparison's own score chooses.

@@ -94,7 +94,8 @@ def grid_table(summary: pd.DataFrame, by: Sequence[str], across: str) -> str:
 
 def _rate(row: pd.Series[Any]) -> float:
     """The rate of the encoder where it is trained, else that of the head."""
-    return float(row["lr"] if pd.isna(row["encoder_lr"]) else row["encoder_lr"])
+    encoder = row.get("encoder_lr")
+    return float(row["lr"] if pd.isna(encoder) else encoder)
 
 
 def guideline_table(summary: pd.DataFrame) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from typing import Any
 
@@ -17,6 +17,7 @@ from fusionkit.errors import FusionkitError, UsageError, first_line
 
 PACKAGE = "fusionkit"
 NAMED = 8  # processes that a message names at most
+NONE = "none that can be imported"
 
 
 class RemoteCluster:
@@ -45,14 +46,17 @@ def open_remote(settings: ClusterSettings) -> Iterator[RemoteCluster]:
     Raises:
         FusionkitError: it does not answer. UsageError: see :func:`check_versions`.
     """
-    with dask.config.set(CONFIGURATION):
+    with dask.config.set(CONFIGURATION), ExitStack() as stack:
         try:
-            client = Client(  # type: ignore[no-untyped-call]
-                settings.kind,
-                security=security_of(settings),
-                timeout=min(settings.start_timeout, 30.0),
-                set_as_default=False,
+            client = stack.enter_context(
+                Client(  # type: ignore[no-untyped-call]
+                    settings.kind,
+                    security=security_of(settings),
+                    timeout=min(settings.start_timeout, 30.0),
+                    set_as_default=False,
+                )
             )
+            check_versions(client)
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
             raise FusionkitError(
                 f"no scheduler answers at {settings.kind}",
@@ -60,13 +64,12 @@ def open_remote(settings: ClusterSettings) -> Iterator[RemoteCluster]:
                 received=first_line(error, kind=True),
                 remedy="check the address, the network and, for tls://, the certificates",
             ) from error
-        with client:
-            check_versions(client)
-            yield RemoteCluster(client, settings.kind, settings.workers)
+        yield RemoteCluster(client, settings.kind, settings.workers)
 
 
 def check_versions(client: Client) -> None:
-    """Refuse a cluster whose scheduler or workers have another version of fusionkit, or none (UsageError).
+    """Refuse a cluster whose scheduler or workers have another version of fusionkit, or none that can be imported
+    (UsageError). Versions under development have the number of the one before.
 
     A worker that cannot import a task's function reports no error: it loses its connection and ends. So the versions
     are asked for before there are tasks, by Dask itself: a function of fusionkit could not answer where it is missing.
@@ -75,7 +78,7 @@ def check_versions(client: Client) -> None:
     found: Any = client.get_versions(packages=[PACKAGE])
     for place, answer in {"the scheduler": found["scheduler"], **found["workers"]}.items():
         if (theirs := answer["packages"].get(PACKAGE)) != ours:
-            unlike.setdefault(theirs or "none", []).append(place)
+            unlike.setdefault(theirs or NONE, []).append(place)
     if unlike:
         raise UsageError(
             "the cluster's processes need the same version of fusionkit as this one",

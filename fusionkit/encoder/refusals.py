@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from fusionkit.encoder.reference import CHOICES
-from fusionkit.errors import EncoderError, FusionkitError, UsageError, first_line
+from fusionkit.errors import EncoderError, FusionkitError, UntrustedCodeError, UsageError, first_line
 
 
 @contextlib.contextmanager
@@ -45,11 +45,18 @@ def loading_errors(reference: str) -> Iterator[None]:
         raise
     except Exception as error:  # OSError, ValueError, KeyError, ImportError and the libraries' own
         received = first_line(error, kind=True)
-        remedy = "check the path or id, and --revision, and the network"
-        if "custom code" in received:  # the words of transformers where nobody can be asked
-            remedy = "read that code; --trust-remote-code lets it run"
+        if "custom code" in received:  # the words of transformers for code that is not trusted
+            raise UntrustedCodeError(
+                f"the encoder {reference!r} brings code of its own",
+                expected="an encoder of transformers' own, or one that you trust",
+                received=received,
+                remedy="read that code; where a command has --trust-remote-code, it lets the code run",
+            ) from error
         raise EncoderError(
-            f"cannot load the encoder {reference!r}", expected=CHOICES, received=received, remedy=remedy
+            f"cannot load the encoder {reference!r}",
+            expected=CHOICES,
+            received=received,
+            remedy="check the path or id, and --revision, and the network",
         ) from error
 
 

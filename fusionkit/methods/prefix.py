@@ -45,6 +45,9 @@ class Prefix:
             )
         self.positions = P
 
+    def lowest_layer(self, depth: int) -> int:
+        return 1
+
     def attach(self, model: Any, structure: Structure) -> Attached:
         """UsageError for an encoder whose attention cannot be given more keys."""
         before = model.config._attn_implementation

@@ -1,11 +1,12 @@
 """Finished runs of a study as one file of JSON lines: each run's spec, scores, curve and costs; no weights, no ids.
 
-    {"study": "first-page", "made": [{"commit": …, "date": …, "hardware": …, …}]}       the head
+    {"study": "first-page", "made": [{"commit": …, "date": …, "hardware": …, …}], "encoding": {…}}      the head
     {"sweep": "SST-2", "digest": "95835d6367bc4312", "made": 0, "spec": {…}, …, "answers": "eJzt…"}      a run
 
-``made`` of a run is the index of the entry in the head's list that says where and when it was trained. A spec leaves
-out fields that have their default. A curve is one list per column. Numbers are rounded to 6 significant digits, except
-in specs, scores and thresholds. Compressed ``answers`` on test are for comparisons over examples.
+``made`` of a run is the index of the entry in the head's list that says where and when it was trained; ``encoding`` has
+the seconds that encoding each store took, by its digest. A spec leaves out fields that have their default. A curve is
+one list per column. Numbers are rounded to 6 significant digits, except in specs, scores and thresholds. Compressed
+``answers`` on test are for comparisons over examples.
 """
 
 from __future__ import annotations

@@ -189,6 +189,6 @@ class WeightsPlan:
 
 
 @cache
-def plan_of(reference: str, revision: str | None) -> WeightsPlan:
+def plan_of(reference: str, revision: str | None, trust_remote_code: bool) -> WeightsPlan:
     """The plan of one task over an encoder, named as in stores; only a hub id has a revision."""
-    return WeightsPlan(reference, 1, revision=revision)
+    return WeightsPlan(reference, 1, trust_remote_code, revision)

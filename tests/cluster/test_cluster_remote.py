@@ -106,7 +106,7 @@ def test_the_workers_that_lack_fusionkit_are_named() -> None:
     client: Any = SimpleNamespace(get_versions=lambda packages: {"scheduler": answers["b:2"], "workers": answers})
     with pytest.raises(UsageError) as caught:
         remote.check_versions(client)
-    assert caught.value.received == "none on a:1, d:4; 0.0.1 on c:3"
+    assert caught.value.received == "none that can be imported on a:1, d:4; 0.0.1 on c:3"
 
 
 @pytest.mark.soak("products")

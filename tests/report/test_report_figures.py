@@ -220,6 +220,9 @@ def test_a_store_has_paid_for_itself_from_the_first_head_that_makes_it_cheaper(
     full = found[found["method"] == "last · full"]
     assert full["seconds"].tolist() == pytest.approx([0.5 * encoded] * 3)  # it does not read the store
     assert "3 to 7 (last · full), 9 or more (last · bitfit)" in from_text.about(found)
+    at_once = found.assign(paid_from=1.0, paid_at_most=1.0)
+    assert from_text.about(at_once).startswith("One encoding and one head over it take fewer seconds")
+    assert "9 or more" in from_text.about(at_once.where(at_once["method"] != "last · bitfit", found))
 
 
 def test_what_is_looked_at_has_the_recorded_score(study: ReportData, predictions: AllPredictions) -> None:

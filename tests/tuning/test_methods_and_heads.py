@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fusionkit.errors import UsageError
+from fusionkit.fit import expand
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.train.decisions import score
@@ -105,3 +106,10 @@ def test_a_fusion_below_all_that_a_method_changes_is_refused(sentences: Store, t
     with pytest.raises(UsageError, match="reads no layer that the method top:1 changes") as caught:
         train(sentences, methods=["top:1"], fusions=["layer:2"], label="tags")
     assert "layer 3" in str(caught.value.expected)
+
+
+def test_each_layer_alone_is_one_that_the_method_changes(sentences: Store) -> None:
+    every = expand(sentences, label="tags", fusions=["layer:*"], methods=["frozen", "top:2", "prefix:2"])
+    found = {method: [spec.fusion for spec in every if spec.method == method] for method in ("top:2", "prefix:2")}
+    assert found == {"top:2": ["layer:2", "layer:3"], "prefix:2": ["layer:1", "layer:2", "layer:3"]}
+    assert len(every) == 4 + 2 + 3

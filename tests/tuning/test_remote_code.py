@@ -8,14 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from fusionkit.cli.fit import fit as fit_command
 from fusionkit.encode.job import make_job
 from fusionkit.encode.shard import Shard, encode_shard
 from fusionkit.encoder import load_encoder
-from fusionkit.errors import EncoderError
+from fusionkit.errors import UntrustedCodeError, UsageError
 from fusionkit.evaluation.evaluate import evaluate
 from fusionkit.fit import RunsFolder, fit
 from fusionkit.fit.executor.context import SweepContext, open_context, opening_of
+from fusionkit.fit.sweep.blocks import expand_blocks
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec, RunSpec
 from fusionkit.store import Store, open_store
@@ -51,13 +54,26 @@ def test_its_code_runs_only_where_it_is_trusted(
     strange: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path
 ) -> None:
     (spec,) = specs(strange, methods=("bitfit",))
-    with pytest.raises(EncoderError) as caught:
+    with pytest.raises(UntrustedCodeError) as caught:
         fit(strange, [spec], RunsFolder(tmp_path / "runs"))
     assert "--trust-remote-code" in str(caught.value.remedy)
-    (record,) = fit(strange, [spec], RunsFolder(tmp_path / "runs"), trust_remote_code=True)
+    words = "--task tagging --label tags --head linear-tagger --fusion last --method bitfit --epochs 2 --batch-size 8"
+    command = [str(strange.path), "--out", str(tmp_path / "runs"), *words.split(), "--floor", "none"]
+    done = CliRunner().invoke(fit_command, [*command, "--trust-remote-code"], standalone_mode=False)
+    assert done.exception is None
+    record = RunsFolder(tmp_path / "runs").record(spec)
+    assert record is not None
     assert record["status"] == "finished"
     (found,) = evaluate(tmp_path / "runs" / spec.digest, data=strange.path, split="test", trust_remote_code=True)
     assert found.scores["f1"] == pytest.approx(record["score"])
+
+
+def test_a_run_over_it_starts_from_the_text(strange: Store, specs: Callable[..., list[RunSpec]]) -> None:
+    """Whether its code may run is not known when the runs are planned."""
+    (spec,) = specs(strange, methods=("top:1",))
+    assert spec.from_layer is None
+    with pytest.raises(UsageError, match="cannot be counted here"):
+        expand_blocks(strange, [{"methods": ("houlsby",), "budget_per_task": 5000, "label": "tags"}])
 
 
 def test_other_processes_trust_it_too(strange: Store) -> None:

@@ -110,7 +110,7 @@ def prepare(
             check_start(spec, start, labels)
         classes = {name: len(known) for name, known in labels.items()}
         notes += starting_notes(spec, len(read_layers(store, spec)), store.hidden, classes, data.sides)
-    _check_methods(missing, store)
+    _check_methods(missing, context)
     notes += _layer_notes(missing, context)
     notes += _step_notes(missing, context)
     if halving:
@@ -126,12 +126,20 @@ def counts_as_done(record: Mapping[str, Any], retry_failed: bool, halving: bool)
     return not again.get(record["status"], False)
 
 
-def _check_methods(specs: Sequence[RunSpec], store: Stores) -> None:
+def _check_methods(specs: Sequence[RunSpec], context: SweepContext) -> None:
     """Raise UsageError where the store's encoder cannot take a run's method or its options, or where a fusion reads no
     layer that its method changes. Only the encoder's configuration is read; where that is not here, or does not
     suffice, the runs themselves will tell.
     """
-    tuned = [spec for spec in specs if not spec.is_frozen]
+    store, tuned = context.store, [spec for spec in specs if not spec.is_frozen]
+    wanted = {(spec.method, spec.checkpointing, spec.layer_decay): spec for spec in tuned}
+    for spec in wanted.values():
+        try:
+            plan_over(store, context.trust_remote_code).check(spec)
+        except (UsageError, StoppedError):
+            raise
+        except Exception:  # some encoders, and methods of the user's own, need the weights themselves
+            continue
     for spec in tuned:
         lowest = parse_method(spec.method).lowest_layer(store.manifest["encoder"]["layers"] - 1)
         if (highest := max(read_layers(store, spec))) < lowest:
@@ -139,16 +147,8 @@ def _check_methods(specs: Sequence[RunSpec], store: Stores) -> None:
                 f"the fusion {spec.fusion} reads no layer that the method {spec.method} changes",
                 expected=f"a fusion that reads layer {lowest} or one above it",
                 received=f"layers up to {highest}",
-                remedy="train that head with --method frozen, or choose another fusion",
+                remedy="train that head with --method frozen, or choose another --fusion or other --fusion-layers",
             )
-    wanted = {(spec.method, spec.checkpointing, spec.layer_decay): spec for spec in tuned}
-    for spec in wanted.values():
-        try:
-            plan_over(store).check(spec)
-        except (UsageError, StoppedError):
-            raise
-        except Exception:  # some encoders, and methods of the user's own, need the weights themselves
-            continue
 
 
 def _layer_notes(specs: Sequence[RunSpec], context: SweepContext) -> list[str]:

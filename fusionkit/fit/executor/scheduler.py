@@ -172,7 +172,7 @@ class Schedule:
         """When the state of a run was saved, in nanoseconds; 0 without a state."""
         try:
             return self._runs.state_path(spec).stat().st_mtime_ns
-        except FileNotFoundError:
+        except OSError:  # most often there is none
             return 0
 
     def _fail(self, spec: RunSpec, reason: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from fusionkit.dataset.stores import Stores, choose_tasks_of
 from fusionkit.dataset.task_stores import TaskStores
-from fusionkit.errors import UsageError
+from fusionkit.errors import UntrustedCodeError, UsageError
 from fusionkit.fit.sweep.fusion_choices import choose_fusion
 from fusionkit.fit.sweep.grid import layer_by_layer, usual_fusions
 from fusionkit.fit.sweep.method_choices import options_for
@@ -69,7 +69,17 @@ def with_widths(store: Stores, block: Mapping[str, Any]) -> Iterator[dict[str, A
 
 
 def _method_weights(store: Stores, method: str) -> int:
-    return 0 if method == FROZEN else int(plan_over(store).own(method))
+    if method == FROZEN:
+        return 0
+    try:
+        return int(plan_over(store).own(method))
+    except UntrustedCodeError as error:
+        raise UsageError(
+            "the weights of an encoder with code of its own cannot be counted here",
+            expected="widths of methods that are given",
+            received=f"--method {method} with --budget-per-task",
+            remedy="give the width, for example houlsby:64; `fusionkit plan --trust-remote-code` counts weights",
+        ) from error
 
 
 def _fusion_weights(store: Stores, chosen: str | None, fusion: str) -> int:
@@ -79,9 +89,9 @@ def _fusion_weights(store: Stores, chosen: str | None, fusion: str) -> int:
     return fusion_parameters(name, len(read), store.hidden)
 
 
-def plan_over(store: Stores) -> Any:
+def plan_over(store: Stores, trust_remote_code: bool = False) -> Any:
     """The :class:`fusionkit.tuning.weights_plan.WeightsPlan` of a store's encoder, made once. It reads only the
-    encoder's configuration, and loads transformers.
+    encoder's configuration, and loads transformers. Errors are those of that class.
     """
     encoder, identity = store.manifest["encoder"], store.manifest["identity"]["encoder"]
-    return importlib.import_module(PLAN).plan_of(encoder["name"], identity.get("revision"))
+    return importlib.import_module(PLAN).plan_of(encoder["name"], identity.get("revision"), trust_remote_code)

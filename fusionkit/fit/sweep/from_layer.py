@@ -1,7 +1,7 @@
 """The stored layer that the runs of a method start from, chosen by the user, the store and the method.
 
-    auto    the highest stored layer below all that the method changes, from 1 on; none where there is none, or the
-            encoder cannot start there
+    auto    the highest stored layer below all that the method changes, from 1 on; none where there is none, the
+            encoder cannot start there, or it brings code of its own
     none    from the text
     k       that layer, or an error
 
@@ -15,7 +15,7 @@ import importlib
 from typing import Any
 
 from fusionkit.dataset.stores import Stores, stores_of
-from fusionkit.errors import CannotStartError, EncoderError, UsageError
+from fusionkit.errors import CannotStartError, EncoderError, UntrustedCodeError, UsageError
 from fusionkit.fit.sweep.method_choices import TEXT, asked_layer
 from fusionkit.machine.resources import spare_memory
 from fusionkit.methods.table import parse_method
@@ -83,7 +83,9 @@ def start_of(store: Stores, method: str, layer: int) -> Any:
             return None
         try:
             _known[key] = importlib.import_module(STARTS).start_of(store, method, layer)
-        except CannotStartError as error:  # keep a copy: the traceback of the error keeps the encoder in memory
+        # Code of its own may be trusted, which is not known here: then runs start from the text.
+        except (CannotStartError, UntrustedCodeError) as error:
+            # A copy is kept: the traceback of the error keeps the encoder in memory.
             told = {"expected": error.expected, "received": error.received, "remedy": error.remedy}
             _known[key] = CannotStartError(error.what, **told)
         except EncoderError:

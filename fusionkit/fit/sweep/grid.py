@@ -23,6 +23,7 @@ from fusionkit.fit.sweep.method_choices import method_spelling, options_for, ref
 from fusionkit.fit.sweep.multi import check_multi, refuse_of_tasks
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.fusions import fusion_layers as layers_of
+from fusionkit.methods.table import parse_method
 from fusionkit.names import EVERY_LAYER
 from fusionkit.options.entry import SWEPT, joined
 from fusionkit.options.tables import FIT
@@ -127,7 +128,8 @@ def expand(
     if mdl:
         _check_mdl(methods, tasks, heads, draw, shots, bool(starts) or bool(draws))
         kinds += [(False, block) for block in range(1, MDL_BLOCKS + 1)]
-    fusions = [each for name in fusions or usual_fusions(store) for each in layer_by_layer(store, name)]
+    named = fusions or usual_fusions(store)
+    fusions = [each for name in named for each in layer_by_layer(store, name)]
     shots = shots or sorted({one.run.shots for one in draws if one.run and one.run.shots}) or [None]
     watched = watched_count(store, validate_on)
     ordered, drawn = (usual_order(store), SHUFFLE) if order == AUTO else (order, order)
@@ -165,7 +167,10 @@ def expand(
         for control_labels, block in kinds
         for method in methods
         for (fusion, layers), shot, trained, (data_seed, init_seed) in itertools.product(
-            fused, shots, _settings(options_for(method, options)), seed_pairs(seeds, data_seeds, init_seeds)
+            fused if method == FROZEN or EVERY_LAYER not in named else _changed(store, method, fused),
+            shots,
+            _settings(options_for(method, options)),
+            seed_pairs(seeds, data_seeds, init_seeds),
         )
     ]
     runs = with_draws(runs, draws) if draws else runs
@@ -189,6 +194,13 @@ def usual_fusions(store: Stores) -> Sequence[str]:
 def layer_by_layer(store: Stores, fusion: str) -> list[str]:
     """The fusions that a name stands for: each stored layer alone for :data:`EVERY_LAYER`, else the name itself."""
     return [f"layer:{layer}" for layer in store.layers] if fusion == EVERY_LAYER else [fusion]
+
+
+def _changed(store: Stores, method: str, fused: Sequence[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
+    """The choices of a fusion without the single layers that a method leaves as they are."""
+    lowest = parse_method(method).lowest_layer(store.manifest["encoder"]["layers"] - 1)
+    left = {f"layer:{layer}" for layer in store.layers if layer < lowest}
+    return [choice for choice in fused if choice[0] not in left]
 
 
 def _settings(options: Mapping[str, Any]) -> list[dict[str, Any]]:

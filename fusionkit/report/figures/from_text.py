@@ -34,10 +34,10 @@ HEADS = (1, 10, 100)
 
 
 def data(study: ReportData) -> pd.DataFrame | None:
-    """One row per task, method and number of heads. Only tasks whose runs read one store that says how long its
-    encoding took. ``paid_from`` and ``paid_at_most`` are the numbers of heads from which on the store has paid for
-    itself against a method that starts from the text, with the quickest and with the slowest head over it; empty where
-    no number of heads is enough.
+    """One row per task, method and number of heads; ``from_text`` is false where runs read the store. Only tasks whose
+    runs read one store that says how long its encoding took. ``paid_from`` and ``paid_at_most`` are the numbers of
+    heads from which on the store has paid for itself against a method that starts from the text, with the quickest and
+    with the slowest head over it; empty where no number of heads is enough.
     """
     rows: list[dict[str, Any]] = []
     for task, runs in study.whole[study.whole[["mix", "task_stores"]].isna().all(axis=1)].groupby(
@@ -53,7 +53,7 @@ def data(study: ReportData) -> pd.DataFrame | None:
         alone = runs.groupby("method", sort=False)["seconds_alone"].mean().astype(float)
         over = [seconds for method, seconds in alone.items() if reads[method] and math.isfinite(seconds)]
         for method, group in runs.groupby("method", sort=False):
-            told = {"task": name, "method": method, **score_of(study, task, group)}
+            told = {"task": name, "method": method, "from_text": not reads[method], **score_of(study, task, group)}
             if not reads[method] and over:
                 told |= {"paid_from": paid_after(once, min(over), alone[method])}
                 told |= {"paid_at_most": paid_after(once, max(over), alone[method])}
@@ -74,10 +74,10 @@ def about(data: pd.DataFrame) -> str:
     if "paid_from" not in data:
         return ""
     told = []
-    through = data.drop_duplicates(["task", "method"]).dropna(subset="paid_from")
-    if len(through) and (through[["paid_from", "paid_at_most"]] == 1).all(axis=None):
+    through = data[data["from_text"]].drop_duplicates(["task", "method"])
+    if (through[["paid_from", "paid_at_most"]] == 1).all(axis=None):
         return "One encoding and one head over it take fewer seconds than one run of any method from the text."
-    for task, group in through.groupby("task", sort=False):
+    for task, group in through.dropna(subset="paid_from").groupby("task", sort=False):
         spans = zip(group["paid_from"].astype(float), group["paid_at_most"].astype(float), group["method"], strict=True)
         after = [f"{_span(least, most)} ({method})" for least, most, method in spans]
         told.append(f"{task}: {', '.join(after)}")
