@@ -46,6 +46,12 @@ SERVES = {
     "esim-regressor": ("regression", "number"),
     "sigmoid-classifier": ("multi-label", "kinds"),
 }
+# Each method meets each fusion and each head, and each fusion meets each head.
+MEETINGS = [
+    (method, fusion, [*SERVES][(i + j) % len(SERVES)])
+    for i, method in enumerate(METHODS)
+    for j, fusion in enumerate(FUSIONS)
+]
 OF_TWO = ("linear-classifier", "esim", "esim-regressor")  # heads over pairs, each text a sequence of its own
 
 
@@ -80,9 +86,7 @@ def pairs(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Store
 
 
 @pytest.mark.product
-@pytest.mark.parametrize("head", SERVES)
-@pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "fusion", "head"), MEETINGS)
 def test_a_method_trains_under_a_fusion_and_a_head_and_gives_its_scores_again(
     sentences: Store, pairs: Store, train: Train, tmp_path: Path, method: str, fusion: str, head: str
 ) -> None:
@@ -95,7 +99,7 @@ def test_a_method_trains_under_a_fusion_and_a_head_and_gives_its_scores_again(
     if run.delta is not None:
         data = live_data_of(run, context.data(run.spec), store)
         found = score(run.whole, data, data.validation, context.positions(run.spec))
-        assert found == pytest.approx(record["scores"]["validation"])
+        assert found == pytest.approx(record["scores"]["validation"], rel=1e-4)  # merged weights round otherwise
 
 
 def test_every_head_has_a_case() -> None:
