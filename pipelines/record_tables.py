@@ -87,7 +87,8 @@ def grid_table(summary: pd.DataFrame, by: Sequence[str], across: str) -> str:
             scores = group[group[across].astype(str) == head].set_index("rate")["mean"].reindex(rates)
             texts = ["–" if pd.isna(mean) else f"{100 * mean:.1f}" for mean in scores]
             best = [mean == scores.max() for mean in scores]
-            told.append(" / ".join(f"**{text}**" if first else text for text, first in zip(texts, best, strict=True)))
+            marked = [f"**{text}**" if first else text for text, first in zip(texts, best, strict=True)]
+            told.append("" if scores.isna().all() else " / ".join(marked))
         rows.append([*map(cell, names), *told])
     return _lines(rows)
 
