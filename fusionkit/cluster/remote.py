@@ -69,7 +69,7 @@ def open_remote(settings: ClusterSettings) -> Iterator[RemoteCluster]:
 
 def check_versions(client: Client) -> None:
     """Refuse a cluster whose scheduler or workers have another version of fusionkit, or none that can be imported
-    (UsageError). Versions under development have the number of the one before.
+    (UsageError). Two states of the code with one version number are not told apart.
 
     A worker that cannot import a task's function reports no error: it loses its connection and ends. So the versions
     are asked for before there are tasks, by Dask itself: a function of fusionkit could not answer where it is missing.
