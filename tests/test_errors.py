@@ -9,7 +9,7 @@ from fusionkit.errors import FusionkitError, UsageError, first_line, unknown_nam
 
 EXIT_CODES = {
     "FusionkitError": 1, "UsageError": 2, "DataError": 1, "EncoderError": 1, "StoreError": 1, "IdentityError": 2,
-    "CannotStartError": 2, "NothingFinishedError": 2, "StoppedError": 143,
+    "CannotStartError": 2, "NothingFinishedError": 2, "StoppedError": 143, "UntrustedCodeError": 1,
 }  # fmt: skip
 
 

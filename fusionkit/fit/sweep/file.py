@@ -33,7 +33,7 @@ from fusionkit.options.yaml_texts import Keys
 # Options that say where and how a sweep is run, not what it trains.
 ELSEWHERE = (
     "sweep", "out", "device", "threads", "workers", "cluster", "cluster-config", "print-job", "retry-failed",
-    "save-every", "dry-run", "log-to", "json",
+    "save-every", "dry-run", "log-to", "json", "trust-remote-code",
 )  # fmt: skip
 # Options that exclude each other: one in a block replaces the other of the shared options.
 RIVALS = (("seeds", "data_seeds"), ("seeds", "init_seeds"), ("draw", "draw_from"), ("epochs", "max_steps"))
