@@ -29,6 +29,8 @@ class PromptVectors(nn.Module):
 class Prompt:
     """Trains: P vectors in front of the embeddings. Parameters: P d."""
 
+    lowest_changed = 1  # the embeddings of the text are what they were; its first layer attends to the vectors
+
     def __init__(self, *, P: int) -> None:  # noqa: N803
         if P < 1:
             raise UsageError(

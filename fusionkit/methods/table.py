@@ -26,7 +26,8 @@ class Method(Protocol):
     """The protocol of a method, built as ``Method(*, options)``; a plain class whose docstring says ``Trains:``.
 
     A method that leaves lower layers as they are may have ``lowest_layer(depth)``: the lowest layer that it touches in
-    an encoder of ``depth`` layers. Its runs may then start from a stored layer below.
+    an encoder of ``depth`` layers. Its runs may then start from a stored layer below. One that touches a layer and
+    leaves the states that this layer gives to the text as they are has ``lowest_changed`` too.
     """
 
     def attach(self, model: Any, structure: Structure) -> Attached:
@@ -208,6 +209,15 @@ class MethodSpec:
         """
         told = getattr(self.build(), "lowest_layer", None)
         return told(depth) if callable(told) else 0
+
+    def lowest_changed(self, depth: int) -> int:
+        """The lowest layer whose states of the text change with what the method trains.
+
+        Raises:
+            UsageError: its option names layers that are not there.
+        """
+        told: int | None = getattr(self.build(), "lowest_changed", None)
+        return self.lowest_layer(depth) if told is None else told
 
     def build(self) -> Method:
         """The method with these options.

@@ -108,14 +108,17 @@ def test_every_head_has_a_case() -> None:
     assert set(SERVES) == set(HEADS) - {"lm-head", "lm-head-trained"}
 
 
-def test_a_fusion_below_all_that_a_method_changes_is_refused(sentences: Store, train: Train) -> None:
-    with pytest.raises(UsageError, match="reads no layer that the method top:1 changes") as caught:
-        train(sentences, methods=["top:1"], fusions=["layer:2"], label="tags")
-    assert "layer 3" in str(caught.value.expected)
+@pytest.mark.parametrize(("method", "fusion", "lowest"), [("top:1", "layer:2", 3), ("prompt:2", "layer:0", 1)])
+def test_a_fusion_below_all_that_a_method_changes_is_refused(
+    sentences: Store, train: Train, method: str, fusion: str, lowest: int
+) -> None:
+    with pytest.raises(UsageError, match=f"reads no layer that the method {method} changes") as caught:
+        train(sentences, methods=[method], fusions=[fusion], label="tags")
+    assert f"layer {lowest}" in str(caught.value.expected)
 
 
 def test_each_layer_alone_is_one_that_the_method_changes(sentences: Store) -> None:
-    every = expand(sentences, label="tags", fusions=["layer:*"], methods=["frozen", "top:2", "prefix:2"])
-    found = {method: [spec.fusion for spec in every if spec.method == method] for method in ("top:2", "prefix:2")}
-    assert found == {"top:2": ["layer:2", "layer:3"], "prefix:2": ["layer:1", "layer:2", "layer:3"]}
+    every = expand(sentences, label="tags", fusions=["layer:*"], methods=["frozen", "top:2", "prompt:2"])
+    found = {method: [spec.fusion for spec in every if spec.method == method] for method in ("top:2", "prompt:2")}
+    assert found == {"top:2": ["layer:2", "layer:3"], "prompt:2": ["layer:1", "layer:2", "layer:3"]}
     assert len(every) == 4 + 2 + 3

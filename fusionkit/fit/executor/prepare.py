@@ -141,7 +141,7 @@ def _check_methods(specs: Sequence[RunSpec], context: SweepContext) -> None:
         except Exception:  # some encoders, and methods of the user's own, need the weights themselves
             continue
     for spec in tuned:
-        lowest = parse_method(spec.method).lowest_layer(store.manifest["encoder"]["layers"] - 1)
+        lowest = parse_method(spec.method).lowest_changed(store.manifest["encoder"]["layers"] - 1)
         if (highest := max(read_layers(store, spec))) < lowest:
             raise UsageError(
                 f"the fusion {spec.fusion} reads no layer that the method {spec.method} changes",

@@ -198,7 +198,7 @@ def layer_by_layer(store: Stores, fusion: str) -> list[str]:
 
 def _changed(store: Stores, method: str, fused: Sequence[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
     """The choices of a fusion without the single layers that a method leaves as they are."""
-    lowest = parse_method(method).lowest_layer(store.manifest["encoder"]["layers"] - 1)
+    lowest = parse_method(method).lowest_changed(store.manifest["encoder"]["layers"] - 1)
     left = {f"layer:{layer}" for layer in store.layers if layer < lowest}
     return [choice for choice in fused if choice[0] not in left]
 

@@ -1,0 +1,40 @@
+"""The tables of docs/results.md that no comparison lays out: the score at each rate, the best method for a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.runs.comparison.ties import TIED
+
+NONE = float("nan")
+
+
+def test_the_score_at_each_rate_stands_beside_the_rates_and_the_best_is_bold(evidence: Any) -> None:
+    rows = [
+        ("frozen", "last", 2e-3, NONE, "a", 0.75), ("frozen", "last", 6e-4, NONE, "a", 0.5),
+        ("frozen", "last", 6e-4, NONE, "b", 0.25), ("full", "last", 2e-3, 1e-4, "a", 0.9),
+        ("full", "last", 2e-3, 5e-5, "a", 0.9),
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=["method", "fusion", "lr", "encoder_lr", "data", "mean"])
+    assert evidence.grid_table(frame, ["method", "fusion", "lr", "encoder_lr", "data"], "data").splitlines() == [
+        "| method | fusion | rates | a | b |",
+        "| --- | --- | --- | --- | --- |",
+        "| frozen | last | 0.0006 / 0.002 | 50.0 / **75.0** | **25.0** / – |",  # b was trained at one of them
+        "| full | last | 5e-05 / 0.0001 | **90.0** / **90.0** |  |",
+    ]
+
+
+def test_the_guideline_names_the_best_the_ties_and_the_quickest_of_them(evidence: Any) -> None:
+    rows = [
+        ("a", 16, "frozen", "last", 0.5, False, 0.25), ("a", 16, "frozen", "linear", 0.75, True, 0.5),
+        ("a", 16, "full", "last", 0.8, True, 100.0), ("a", NONE, "full", "attention", 0.9, True, 200.0),
+        ("a", NONE, "frozen", "last", 0.6, False, 1.0),
+    ]  # fmt: skip
+    columns = ["data", "shots", "method", "fusion", "mean", "tied", "seconds_alone"]
+    frame = pd.DataFrame(rows, columns=columns).rename(columns={"tied": TIED})
+    assert evidence.guideline_table(frame).splitlines()[2:] == [
+        "| a | 16 | `full` 80.0 | `linear` 75.0 | `linear`, 0.5 s | `linear` 75.0 |",
+        "| a | all | `full` with `attention` 90.0 | – | `full` with `attention`, 200 s | `last` 60.0 |",
+    ]
