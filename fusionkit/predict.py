@@ -251,7 +251,7 @@ class Predictor:
         # Neither an array nor a column of pandas has a truth value.
         given: str | list[Any] = texts if isinstance(texts, str) else list(texts)
         seconds = None if pairs is None else list(pairs)
-        self._refuse(given, seconds)
+        self._refuse(given, seconds, start)
         found: list[Prediction] = []
         for at in range(0, len(given), BLOCK):
             block = slice(at, at + BLOCK)
@@ -309,7 +309,15 @@ class Predictor:
         cut: NDArray[np.bool_] = np.logical_or.reduce(tokenized.cut[sequences], axis=1)
         return [Prediction(heads, bool(one)) for heads, one in zip(answers, cut, strict=True)]
 
-    def _refuse(self, texts: Sequence[Any], pairs: Sequence[str] | None) -> None:
+    def _refuse(self, texts: Sequence[Any], pairs: Sequence[str] | None, start: int) -> None:
+        for number, text in enumerate(texts, start):
+            if not (isinstance(text, str) or (np.iterable(text) and all(isinstance(word, str) for word in text))):
+                raise UsageError(
+                    f"example {number} is neither a text nor a list of words",
+                    expected=EXAMPLES[self.takes],
+                    received=repr(text)[:60],
+                    remedy="give each example as a string, or as a list of strings",
+                )
         words = [not isinstance(text, str) for text in texts]
         given = "pairs" if pairs is not None else "words" if any(words) else "texts"
         if any(not isinstance(second, str) for second in pairs or ()) or (pairs is not None and any(words)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.io import files
@@ -188,6 +191,16 @@ def test_each_refusal_of_the_disk_becomes_one_clear_error(tmp_path: Path) -> Non
         assert os.strerror(number) in str(caught.value)
         seen += 1
     assert seen == 12
+
+
+def test_a_full_disk_is_told_for_a_library_in_rust_too(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(FusionkitError, match="the disk is full"), disk_errors(tmp_path):
+            save_file({"a": np.zeros(4096)}, tmp_path / "a.safetensors")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_other_errors_pass_through(tmp_path: Path) -> None:

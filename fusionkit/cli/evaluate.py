@@ -98,6 +98,15 @@ def evaluate(
         )
     inputs = {"text": text, "pair": pair, "tokens": tokens}
     found = score(*before, data=given, tasks=tasks, labels=_labels(labels), inputs=inputs, columns=names, **how)
+    for note in dict.fromkeys(note for each in found for note in each.notes):
+        log().print(note)
+    if as_json:
+        print_json([each.to_dict() for each in found])
+    else:
+        print_scores(out(), found)
+        if len(found) == 1:
+            print_details(out(), found[0])
+    # After the scores, which a file that cannot be written would lose.
     if errors is not None:
         frame = mistakes_frame(found)
         write_durably(errors, csv_text(frame).encode())
@@ -106,14 +115,6 @@ def evaluate(
         from fusionkit.evaluation.keep import keep_answers
 
         log().print(f"answers kept of {counted(len(found), 'run')}, of {keep_answers(found)} for the first time")
-    for note in dict.fromkeys(note for each in found for note in each.notes):
-        log().print(note)
-    if as_json:
-        print_json([each.to_dict() for each in found])
-        return
-    print_scores(out(), found)
-    if len(found) == 1:
-        print_details(out(), found[0])
 
 
 def _labels(given: tuple[str, ...]) -> dict[str, str] | str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -13,7 +14,7 @@ import click
 
 from fusionkit.cli.options.usage_errors import as_usage_error
 from fusionkit.encoder.tokenizer_threads import keep_tokenizers_serial
-from fusionkit.errors import FusionkitError, SourceWarning, unknown_name
+from fusionkit.errors import FusionkitError, SourceWarning, UsageError, first_line, unknown_name
 from fusionkit.lazy import uncollected
 from fusionkit.printable import printable
 
@@ -81,6 +82,17 @@ def _shown(message: Warning | str, category: type[Warning], *where: Any, **more:
         _usual(message, category, *where, **more)
 
 
+def _path_error(error: Exception) -> FusionkitError | None:
+    """The error for a path that the operating system refuses, wherever a command looks for it; None for other ones."""
+    if isinstance(error, OSError):
+        if error.filename is None or error.errno not in (errno.ENAMETOOLONG, errno.EACCES, errno.ELOOP):
+            return None
+        return UsageError(f"cannot read {error.filename}", received=error.strerror, remedy="check the path")
+    if "home directory" not in str(error):  # of Path.expanduser
+        return None
+    return UsageError("no such home folder", received=first_line(error), remedy="write the whole path")
+
+
 def main() -> None:
     """Run the command line; a user's mistake is one message, never a traceback."""
     keep_tokenizers_serial()
@@ -106,3 +118,8 @@ def main() -> None:
             # The reader of our output has gone; Python must not complain while it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
+        except (OSError, RuntimeError) as error:
+            if (refused := _path_error(error)) is None:
+                raise
+            click.echo(printable(f"fusionkit: {refused}"), err=True)
+            sys.exit(refused.exit_code)

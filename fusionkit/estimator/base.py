@@ -61,6 +61,8 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
                 raise ValueError("X has two sequences an example: `fusionkit fit` reads such pairs, estimators do not")
             if len(X) == 0:
                 raise ValueError("X holds no example: a minimum of 1 is required")
+            if isinstance(X, Ragged) and not X.hidden_states.isfinite().all():
+                raise ValueError("X contains NaN or infinity.")
             examples = examples_of(X)
         elif getattr(X, "ndim", None) == 3 or (isinstance(X, list) and np.ndim(X) == 3):
             examples = examples_of(check_array(X, allow_nd=True, dtype=np.float32))
@@ -135,6 +137,11 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
             if not len(stay):
                 raise ValueError(f"validation_fraction={self.validation_fraction} of {len(train)} examples leaves none")
         task, validation = TASKS[spec.task], train.subset(share)
+        if task.numeric and len(share) == 1:
+            raise ValueError(
+                f"validation_fraction={self.validation_fraction} of {len(train)} examples holds out 1: "
+                "a correlation needs 2 or more"
+            )
         train = train.subset(stay) if len(share) else train
         return TaskData(task, spec.label, spec.pool, labels, len(labels), default, train, validation, None)
 

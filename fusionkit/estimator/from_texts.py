@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,11 +51,18 @@ def train_on_texts(encoder: Encoder, spec: RunSpec, data: TaskData, store: Store
     if isinstance(result, DivergenceError):
         raise result
     assert isinstance(result, RunResult), "a run of its own is not stopped for others"
+    return result, with_delta(encoder, spec, result.delta)
+
+
+def with_delta(encoder: Encoder, spec: RunSpec, delta: Mapping[str, torch.Tensor]) -> Encoder:
+    """An encoder with what a run's method trained. It is changed in place; ``max_length`` leaves room for what the
+    method adds.
+    """
     with torch.random.fork_rng(devices=[]):
         attached = tuned(encoder, spec).attached
-    attached.load_delta(result.delta)
+    attached.load_delta(delta)
     attached.train(False)
-    return result, dataclasses.replace(encoder, max_length=encoder.max_length - attached.positions_added)
+    return dataclasses.replace(encoder, max_length=encoder.max_length - attached.positions_added)
 
 
 def live_examples(texts: Sequence[str], encoder: Encoder) -> ArrayExamples:

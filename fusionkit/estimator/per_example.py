@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -43,7 +44,8 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         layers_: those that the fusion reads. layer_weights_: mean weight of each, None where the fusion has none.
         model_: fusion and head. n_iter_: epochs trained. best_iter_: the epoch kept, from 1.
         loss_curve_: mean loss by epoch. validation_scores_: accuracy by epoch. spec_: the run. encoder_: the encoder
-        with what a method trained.
+        with what a method trained; pickle keeps what was trained alone, and loads the encoder again. delta_: what was
+        trained, by name.
 
     Example:
         >>> from sklearn.model_selection import cross_val_score
@@ -71,7 +73,7 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         check_classification_targets(y)
         if self.method != FROZEN:
             return self._fit_texts(X, y)
-        if texts_of(X) is not None and self.encoder is not None:
+        if texts_of(X) is not None:
             raise ValueError(
                 "X holds texts, which a frozen encoder reads once: encode them (`fusionkit encode`) and give the "
                 "store's split as X, or name a method that trains the encoder (method='full')"
@@ -111,9 +113,29 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
             spec, split, labels = self._learned(examples_of(store["train"]), y)
             data, layers = self._data(spec, split, labels), self._layers(spec)
             result, self.encoder_ = train_on_texts(encoder, spec, data, store)
+        self.delta_ = result.delta
         self._keep(spec, layers, result, labels)
         self.model_.to(self.encoder_.device)
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        if (encoder := state.pop("encoder_", None)) is not None:  # its hooks cannot be pickled
+            state["identity_"] = encoder.identity
+        return state
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        super().__setstate__({name: value for name, value in state.items() if name != "identity_"})
+        if (identity := state.get("identity_")) is not None:
+            from fusionkit.encoder import load_encoder
+            from fusionkit.estimator.from_texts import with_delta
+            from fusionkit.store.same_encoder import refuse_other_encoder
+
+            assert self.encoder is not None
+            encoder = load_encoder(self.encoder, device=self.device)
+            what = f"{self.encoder} is not the encoder that this estimator was trained with"
+            refuse_other_encoder(encoder.identity, identity, what, "put that encoder back")
+            self.encoder_ = with_delta(encoder, self.spec_, self.delta_)
 
     def _to_predict(self, X: Given) -> TaskSplit:  # noqa: N803
         check_is_fitted(self)

@@ -16,6 +16,7 @@ from fusionkit.fit.train.decisions import predict
 from fusionkit.statistics.kept_answers import answers_of
 from fusionkit.tags import are_span_tags
 from fusionkit.tasks import TASKS
+from fusionkit.tasks.label_column import has_label
 
 
 @dataclass(eq=False, repr=False)
@@ -43,11 +44,11 @@ class FusionTagger(FusionEstimator):
         examples = self._examples(X, reset=True)
         gold = _tags_of(y, np.diff(examples.row_offsets).tolist())
         flat = list(chain.from_iterable(gold))
-        self.classes_, targets = np.unique(np.array(flat, dtype=str), return_inverse=True)
+        self.classes_, targets, counts = np.unique(np.array(flat, dtype=str), return_inverse=True, return_counts=True)
         if len(self.classes_) < 2:
             raise ValueError(f"{type(self).__name__} needs two tags or more; y holds {len(self.classes_)}")
         labels = self.classes_.tolist()
-        self.default_ = "O" if are_span_tags(labels) else max(labels, key=flat.count)
+        self.default_ = "O" if are_span_tags(labels) else labels[counts.argmax()]
         split = word_split(examples, targets.astype(np.int64), gold)
         return self._train(self._spec("tagging", examples), split, labels, self.default_)
 
@@ -77,7 +78,13 @@ def _tags_of(y: Any, counts: list[int]) -> list[list[str]]:
     if y is None:
         raise ValueError("FusionTagger requires y to be passed, but the target y is None.")
     check_consistent_length(counts, y)
-    gold = [[str(tag) for tag in ([tags] if isinstance(tags, str) else tags)] for tags in y]
+    gold = list[list[str]]()
+    for example, tags in enumerate(y):
+        told = list(tags) if np.iterable(tags) and not isinstance(tags, str) else [tags]
+        for row, tag in enumerate(told):
+            if not has_label(tag):
+                raise ValueError(f"example {example}, row {row} has no tag: {tag!r}")
+        gold.append(list(map(str, told)))
     for example, tags in enumerate(gold):
         if len(tags) != counts[example]:
             raise ValueError(

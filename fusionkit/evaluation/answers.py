@@ -120,9 +120,10 @@ class HeadAnswers:
         if self.task.numeric:
             return []
         told = [one for gold in self.gold for one in self.task.classes(gold)]
-        unknown = sorted(set(told) - {*self.run.labels})
+        known = {*self.run.labels}
+        unknown = sorted({*told} - known)
         # ``O`` is no evidence that the labels are the same: any data has words outside of entities.
-        shared = {*told} & {*self.run.labels} - ({"O"} if self.kind == SPANS and {*told} != {"O"} else set())
+        shared = {*told} & known - ({"O"} if self.kind == SPANS and {*told} != {"O"} else set())
         if told and not shared:
             raise UsageError(
                 f"the head has learned none of the labels in column {self.column!r}",
@@ -132,7 +133,7 @@ class HeadAnswers:
             )
         if not unknown:
             return []
-        count = sum(not {*self.task.classes(gold)}.issubset(self.run.labels) for gold in self.gold)
+        count = sum(not known.issuperset(self.task.classes(gold)) for gold in self.gold)
         return [
             f"{self.column}: {counted(count, 'example')} of {len(self.gold):,} with a label that train lacks "
             f"({few(unknown, SHOWN)}): counted as errors"

@@ -17,7 +17,7 @@ import numpy as np
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.evaluation.answers import HeadAnswers, LabelledExamples, RunEvaluation
 from fusionkit.evaluation.of_tasks import Offer, chosen, column_of, key_of, served
-from fusionkit.evaluation.over_source import input_columns, live_answers, scored_form, source_examples
+from fusionkit.evaluation.over_source import input_columns, live_answers, source_examples
 from fusionkit.evaluation.over_store import stored_answers, stored_examples
 from fusionkit.exported import open_heads
 from fusionkit.fit.model.checkpoint import TrainedRun
@@ -118,7 +118,7 @@ def _over_source(
         notes.append(f"{cut} of {counted(len(examples.frame), 'text')} cut to {predictor.max_length} sub-tokens")
 
     def answers_of(run: TrainedRun, gold: list[Any], numbers: IntArray) -> tuple[list[Any], list[float | None] | None]:
-        found = [scored_form(by_head[run.folder, key_of(run)][number]) for number in numbers]
+        found = [by_head[run.folder, key_of(run)][number] for number in numbers]
         likely = [chance for _, chance in found]
         return [answer for answer, _ in found], None if all(chance is None for chance in likely) else likely
 

@@ -8,9 +8,10 @@ from typing import Any
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.evaluation.answers import LabelledExamples
 from fusionkit.fit.model.checkpoint import TrainedRun
-from fusionkit.predict import Answer, Label, Labels, Number, Predictor
+from fusionkit.predict import BLOCK, Answer, Label, Labels, Number, Predictor
 from fusionkit.sources import Columns, Source, guess_columns, prepared
 
+Scored = tuple[Any, float | None]  # an answer, and the probability of a label
 ROLES_OF = {"texts": ("text",), "pairs": ("text", "pair"), "words": ("tokens",)}
 
 
@@ -63,20 +64,25 @@ def source_examples(
     return LabelledExamples(source.name, split, frame, roles), notes
 
 
-def live_answers(predictor: Predictor, data: LabelledExamples) -> tuple[dict[str, list[Answer]], int]:
+def live_answers(predictor: Predictor, data: LabelledExamples) -> tuple[dict[str, list[Scored]], int]:
     """Each head's answers about all examples, by the head's name, and the number of examples that were cut for the
     encoder.
     """
+    # In blocks, because a prediction has a probability of every class.
     columns: list[list[Any]] = [
         [list(value) if role == "tokens" else str(value) for value in data.frame[name]]
         for role, name in data.roles.items()
     ]
-    predictions = predictor.predict(*columns)
-    found = {name: [each.heads[name] for each in predictions] for name in predictor.runs}
-    return found, sum(each.cut for each in predictions)
+    found, cut = {name: list[Scored]() for name in predictor.runs}, 0
+    for at in range(0, len(data.frame), BLOCK):
+        predictions = predictor.predict(*(column[at : at + BLOCK] for column in columns), start=at)
+        for name, answers in found.items():
+            answers += [_scored(each.heads[name]) for each in predictions]
+        cut += sum(each.cut for each in predictions)
+    return found, cut
 
 
-def scored_form(answer: Answer) -> tuple[Any, float | None]:
+def _scored(answer: Answer) -> Scored:
     """An answer in the form that is scored, and the probability of a label; None for other answers."""
     if isinstance(answer, Label):
         return answer.label, None if answer.probabilities is None else answer.probabilities[answer.label]

@@ -33,7 +33,8 @@ CARD = "README.md"
 FORMAT, VERSION = "fusionkit-head", 3
 ENCODER, INSIDE = "encoder", "inside"  # a whole encoder in the folder
 BUNDLED = "minilm"
-# Not exported from a run's record: the training examples' ids, the loss by epoch and this machine's times.
+# Not exported from a run's record: the training examples' ids, also those of each store and of each task, the loss by
+# epoch and this machine's times.
 LEFT_OUT = ("draw", "curve", "seconds", "epoch_seconds", "error", "status", *COSTS)
 AGAIN = "export the run again, or download the head again"
 ENCODER_KINDS = ("bundled", "hub", "folder", INSIDE)
@@ -48,6 +49,10 @@ def config_of(record: dict[str, Any], **beside: dict[str, Any] | None) -> dict[s
     # A hub id is loaded by its commit, so it always has a revision.
     kind = "bundled" if reference == BUNDLED else "hub" if revision is not None else "folder"
     kept = {key: value for key, value in record.items() if key not in LEFT_OUT}
+    if parts := kept.get("parts"):
+        kept["parts"] = [_without_draw(part) for part in parts]
+    if others := kept.get("others"):
+        kept["others"] = {task: _without_draw(each) for task, each in others.items()}
     shown = name
     if kind == "folder":
         shown = Path(reference).expanduser().resolve().name
@@ -56,6 +61,10 @@ def config_of(record: dict[str, Any], **beside: dict[str, Any] | None) -> dict[s
     version = VERSION if record.get("delta_sha256") else 2 if record.get("others") else 1
     found = {"format": FORMAT, "format_version": version, **kept, "encoder": shown, "encoder_kind": kind}
     return found | {name: value for name, value in beside.items() if value is not None}
+
+
+def _without_draw(told: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in told.items() if key != "draw"}
 
 
 def may_replace(folder: Path) -> bool:

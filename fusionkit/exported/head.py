@@ -192,6 +192,13 @@ class FusedHead(ModelHubMixin):
         write_durably(save_directory / WEIGHTS, content)
         if self._encoder is not None:
             self.config = config = _saved_whole(self._encoder, config, save_directory / ENCODER)  # the card reads it
+        elif config["encoder_kind"] == INSIDE:
+            source, target = Path(config["encoder"]), save_directory / ENCODER
+            if source != target.resolve():
+                for file in filter(Path.is_file, source.rglob("*")):  # not copytree, whose error has no code
+                    (copy := target / file.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(file, copy)
+            config["encoder"] = ENCODER
         elif self.run.delta is not None:
             from fusionkit.tuning.trained import delta_bytes
 
@@ -200,7 +207,8 @@ class FusedHead(ModelHubMixin):
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
         """The card that is written; ``kwargs`` are further front matter, such as ``license="mit"``."""
-        return model_card(self.config, **kwargs)
+        inside = self.config["encoder_kind"] == INSIDE
+        return model_card({**self.config, "encoder": ENCODER} if inside else self.config, **kwargs)
 
 
 def _saved_whole(encoder: Encoder, config: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -191,16 +192,25 @@ def disk_errors(
     """Turn the operating system's refusal to write into one clear error; ``remedy`` is for a full disk."""
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    except Exception as error:
+        code = _code_of(error)
+        if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             free = shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
             raise FusionkitError(
                 f"the disk is full: cannot write {path}",
-                received=f"{error.strerror}; {free / GIB:.2f} GiB free there",
+                received=f"{os.strerror(code)}; {free / GIB:.2f} GiB free there",
                 remedy=remedy,
             ) from error
-        if error.errno in REFUSALS:
+        if code in REFUSALS:
             raise FusionkitError(
-                f"cannot write {path}", received=error.strerror, remedy="check the place and its permissions"
+                f"cannot write {path}", received=os.strerror(code), remedy="check the place and its permissions"
             ) from error
         raise
+
+
+def _code_of(error: Exception) -> int:
+    """The operating system's code of an error, 0 without one. Libraries in Rust, such as safetensors, raise errors of
+    their own whose text ends with the code.
+    """
+    told = re.search(r"\(os error (\d+)\)$", str(error))
+    return (error.errno or 0) if isinstance(error, OSError) else int(told[1]) if told else 0

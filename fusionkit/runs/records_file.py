@@ -97,7 +97,8 @@ def record_line(record: Mapping[str, Any]) -> str:
     first = {"sweep": record["sweep"], "digest": spec.digest, **({"made": record["made"]} if "made" in record else {})}
     told = {name: value for name, value in record.items() if name not in (*LEFT_OUT, *first, "spec", "curve")}
     if others := told.get("others"):
-        told["others"] = {name: {k: v for k, v in each.items() if k not in CLASSES} for name, each in others.items()}
+        left = (*CLASSES, "draw")
+        told["others"] = {name: {k: v for k, v in each.items() if k not in left} for name, each in others.items()}
     if parts := told.get("parts"):
         told["parts"] = [{k: v for k, v in each.items() if k not in LEFT_OUT} for each in parts]
     rounded = {name: value if name in UNROUNDED else _rounded(value) for name, value in told.items()}

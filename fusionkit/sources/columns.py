@@ -120,8 +120,8 @@ def _refuse_numbers(source: Source, first: pa.Table, tokens: str) -> None:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a type is a string, or a large string or string view as in hub files."""
-    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+    """Whether a type is a string, or a large string as in hub files."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_list(kind: pa.DataType) -> bool:

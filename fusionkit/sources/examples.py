@@ -32,6 +32,21 @@ def first_of(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[p
             return
 
 
+def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with string views as strings, in lists too: Arrow's functions on text take no views."""
+    for at, field in enumerate(batch.schema):
+        if pa.types.is_string_view(field.type):
+            kind = pa.string()
+        elif (pa.types.is_list(field.type) or pa.types.is_large_list(field.type)) and pa.types.is_string_view(
+            field.type.value_type
+        ):
+            kind = pa.list_(pa.string())
+        else:
+            continue
+        batch = batch.set_column(at, field.name, batch.column(at).cast(kind))
+    return batch
+
+
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Examples with named columns, read again at each iteration.

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from fusionkit.errors import DataError, UsageError, first_line
-from fusionkit.sources.examples import PIECE_EXAMPLES, Examples
+from fusionkit.sources.examples import PIECE_EXAMPLES, Examples, without_views
 from fusionkit.sources.spool import spooled
 
 
@@ -140,7 +140,7 @@ def with_class_names(features: Any, batch: pa.RecordBatch, start: int) -> pa.Rec
         else:
             continue
         batch = batch.set_column(at, name, column)
-    return batch
+    return without_views(batch)
 
 
 def _name(names: list[str], number: int | None) -> str | None:

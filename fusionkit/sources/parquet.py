@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fusionkit.errors import DataError, first_line
-from fusionkit.sources.examples import PIECE_EXAMPLES
+from fusionkit.sources.examples import PIECE_EXAMPLES, without_views
 
 READ_BYTES = 1 << 20  # per column at once: one row group may hold all rows
 
@@ -36,7 +36,7 @@ def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
     for at, field in enumerate(batch.schema):
         if pa.types.is_dictionary(field.type):  # what pandas makes of a categorical
             batch = batch.set_column(at, field.name, batch.column(at).cast(field.type.value_type))
-    return batch
+    return without_views(batch)
 
 
 def _class_names_by(schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:

@@ -39,6 +39,18 @@ def test_a_cut_chunk_stops_fit_with_its_name(small: Path, fusionkit: Command, tm
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("place", "told"), [("~nobody-of-that-name/run", "no such home folder"), ("r" * 300, "File name too long")]
+)
+def test_a_path_that_the_system_refuses_is_one_message(
+    fusionkit: Command, tmp_path: Path, place: str, told: str
+) -> None:
+    for best in ((), ("--best",)):
+        done = fusionkit("export", place, "--to", tmp_path / "head", *best)
+        assert (done.code, done.out) == (2, "")
+        assert told in done.err
+
+
 def test_an_unfinished_store_is_failed_work_not_a_wrong_path(small: Path, fusionkit: Command, tmp_path: Path) -> None:
     store = shutil.copytree(small, tmp_path / "begun.store")
     (store / "manifest.json").rename(store / "plan.json")

@@ -149,6 +149,18 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "a tag missing to score": (
         lambda x, y, t: FusionTagger(epochs=1).fit(x, t).score(x, [t[0][:-1], *t[1:]]), ValueError, "one tag a row",
     ),
+    "a tag that is None": (
+        lambda x, y, t: FusionTagger().fit(x, [[None, *t[0][1:]], *t[1:]]), ValueError, "example 0, row 0 has no tag",
+    ),
+    "numbers for tags": (lambda x, y, t: FusionTagger().fit(x, [1] * 60), ValueError, "one tag a row"),
+    "texts without a method": (lambda x, y, t: FusionClassifier().fit(["a"] * 60, y), ValueError, "texts"),
+    "one number held out": (
+        lambda x, y, t: FusionRegressor(validation_fraction=0.01).fit(x, np.arange(60.0)), ValueError, "holds out 1",
+    ),
+    "states with NaN": (
+        lambda x, y, t: FusionClassifier().fit(Ragged(x.hidden_states / 0, x.row_offsets, x.row_mask), y),
+        ValueError, "NaN",
+    ),
     "no tags": (lambda x, y, t: FusionTagger().fit(x, None), ValueError, "requires y"),
     "labels for tags": (lambda x, y, t: FusionTagger().fit(x, y), ValueError, "one tag a row"),
     "a table of tags": (lambda x, y, t: FusionTagger().fit(x, [["a"] * 60]), ValueError, "inconsistent numbers"),

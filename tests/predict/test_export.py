@@ -88,6 +88,13 @@ def test_the_config_says_what_the_run_was_and_nothing_of_this_machine(runs: list
         assert not {"seconds", "epoch_seconds", "draw", "curve"} & set(said)
 
 
+def test_no_ids_of_training_examples_are_exported() -> None:
+    told = {"parts": [{"data": "a", "draw": ["id-1"]}], "others": {"b": {"labels": ["x"], "draw": ["id-2"]}}}
+    found = config.config_of({"encoder": "minilm", "encoding": {"encoder": {}}, "draw": ["id-3"], **told})
+    assert "id-" not in json.dumps(found)
+    assert (found["parts"], found["others"]) == ([{"data": "a"}], {"b": {"labels": ["x"]}})
+
+
 @pytest.mark.parametrize(
     ("name", "revision", "kind", "said"),
     [

@@ -177,6 +177,9 @@ def test_a_pair_needs_both_texts(pair_store: Callable[..., Store], fit_run: FitR
     assert caught.value.expected == "two texts an example"
     with pytest.raises(UsageError, match="some texts lack a second one"):
         predictor.predict(["a text"], ["one", "two"])
+    with pytest.raises(UsageError, match="example 1 is neither a text nor a list of words") as caught:
+        predictor.predict(["a text", None])  # type: ignore[list-item]
+    assert caught.value.received == "None"
     for pair in ([["a", "text"]], ["one"]), (["a text"], [["one", "two"]]):
         with pytest.raises(UsageError, match="each side of a pair is a text"):
             predictor.predict(*pair)

@@ -35,6 +35,22 @@ def test_class_labels_kept_in_the_schema_by_datasets_become_their_names(tmp_path
     assert table.column("text").to_pylist() == ["a b", "c", "d"]
 
 
+@pytest.mark.parametrize("by_datasets", [False, True])
+def test_string_views_are_read_as_strings(tmp_path: Path, by_datasets: bool) -> None:
+    table = pa.table(
+        {"text": pa.array(["a b", "c"], pa.string_view()), "tags": pa.array([["O"], None], pa.list_(pa.string_view()))}
+    )
+    if by_datasets:
+        features = datasets.Features(
+            {"text": datasets.Value("string_view"), "tags": datasets.List(datasets.Value("string"))}
+        )
+        table = table.replace_schema_metadata(features.arrow_schema.metadata)
+    pq.write_table(table, tmp_path / "train.parquet")
+    found = read(tmp_path / "train.parquet")
+    assert found.schema.types == [pa.string(), pa.list_(pa.string())]
+    assert found.to_pydict() == table.to_pydict()
+
+
 def test_labels_that_are_all_absent_keep_the_type_of_text(tmp_path: Path) -> None:
     schema = datasets.Features({"label": datasets.ClassLabel(names=["neg", "pos"])}).arrow_schema
     pq.write_table(pa.table({"label": [-1, -1]}, schema=schema), tmp_path / "test.parquet")

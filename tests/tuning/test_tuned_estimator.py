@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 from sklearn.base import clone
 
 from fusionkit import FusionClassifier
-from fusionkit.errors import UsageError
+from fusionkit.errors import EncoderError, UsageError
 from fusionkit.store import Store
 
 
@@ -46,6 +47,21 @@ def test_it_learns_what_fit_learns(
         torch.testing.assert_close(trained[name].detach(), tensor, rtol=0, atol=0, msg=name)
     assert found.score(texts, labels) > 0.5
     assert found.predict_proba(texts[:3]).shape == (3, 2)
+
+
+@pytest.mark.parametrize("method", ["prompt:4", "diff-prune", "full"])
+def test_a_fitted_one_can_be_pickled(texts: list[str], store: Store, model_folder: Path, method: str) -> None:
+    found = FusionClassifier("last", method=method, encoder=str(model_folder), max_steps=3, encoder_lr=1e-2)
+    found.fit(texts, np.array(store["train"].examples["label"]))
+    kept = pickle.loads(pickle.dumps(found))
+    np.testing.assert_allclose(kept.predict_proba(texts), found.predict_proba(texts), rtol=1e-6)
+    kept = pickle.loads(pickle.dumps(kept))
+    np.testing.assert_allclose(kept.predict_proba(texts), found.predict_proba(texts), rtol=1e-6)
+    content = pickle.dumps(found)
+    found.set_params(encoder="minilm")
+    with pytest.raises(EncoderError, match="not the encoder that this estimator was trained with"):
+        pickle.loads(pickle.dumps(found))
+    assert pickle.loads(content).encoder == str(model_folder)
 
 
 def test_a_long_text_is_cut_so_that_a_prompt_fits(texts: list[str], store: Store, model_folder: Path) -> None:

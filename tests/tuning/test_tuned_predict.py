@@ -124,6 +124,12 @@ def test_a_whole_encoder_is_written_that_transformers_loads(
     (tmp_path / "whole").rename(moved)
     FusedHead.from_pretrained(moved).save_pretrained(moved)  # over itself
     assert answers(moved, texts) == answers(folder, texts)
+    FusedHead.from_pretrained(moved).save_pretrained(tmp_path / "copy")
+    shutil.rmtree(moved / "encoder")
+    moved = tmp_path / "copy"
+    assert answers(moved, texts) == answers(folder, texts)
+    assert json.loads((moved / "config.json").read_text())["encoder"] == "encoder"
+    assert str(tmp_path) not in (moved / "README.md").read_text()
     head, tokenizer = FusedHead.from_pretrained(moved), hf.AutoTokenizer.from_pretrained(moved / "encoder")
     model = hf.AutoModel.from_pretrained(moved / "encoder").eval()
     with torch.no_grad():
