@@ -20,6 +20,7 @@ from fusionkit.errors import DataError, UsageError
 from fusionkit.names import id_column
 from fusionkit.plural import counted, few
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
+from fusionkit.specs import PER_SEQUENCE
 from fusionkit.store import Split, Store
 from fusionkit.store.layout import damaged_store
 from fusionkit.tasks import UNSEEN, Task
@@ -47,7 +48,7 @@ def match_splits(
         examples, pooled = np.flatnonzero(present), unpooled or pool in ("mean", "max")
         reads = "all" if pooled else "last" if pool == "last" else "first"
         split = _match(store[name], store, task, [gold[i] for i in examples], examples, names, reads)
-        if whole:
+        if whole and store.rows not in PER_SEQUENCE:
             split = _with_all_rows(split, store[name], examples)
         unseen = 0 if task.numeric else _unseen(split, task, known)
         if unseen:

@@ -106,6 +106,12 @@ class TaskStores:
         lacking = [name for name, data in found.items() if data.test is None]
         if 0 < len(lacking) < len(found):
             notes.append(f"{', '.join(lacking)} without a labelled test split: all scores are of validation")
+        for option in ("max_length", "compute_dtype"):
+            told = dict.fromkeys(str(self.store_of[name].manifest["identity"][option]) for name in found)
+            if len(told) > 1:  # one pass of the encoder answers all tasks
+                notes.append(
+                    f"stores with --{option.replace('_', '-')} {' and '.join(told)}: `predict` takes no such run"
+                )
         return joined_data(found, notes, apart=True)
 
     def record(self, spec: RunSpec) -> dict[str, Any]:

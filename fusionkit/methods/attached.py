@@ -42,7 +42,8 @@ class Attached:
             nothing. Layers below it run in evaluation mode and need no gradients.
         positions_added: how many vectors are put in front of each sequence inside the model, and cut off its output;
             the longest input is that much shorter than the model's maximum.
-        rates: the rates of trainables that do not take the run's rate, by name.
+        rates: the rates of trainables that do not take the run's rate, by name. undecayed: the names of those that
+            weight decay leaves as they are, besides vectors.
         penalty: a second loss, a scalar to be added to the task's, where the method has one.
         begin_step: called before each step with the number of steps done and of all steps, where the method has phases;
             True where what trains has changed: make a new optimizer.
@@ -62,6 +63,7 @@ class Attached:
     lowest_layer: int
     positions_added: int = 0
     rates: Mapping[str, float] = field(default_factory=dict)
+    undecayed: Collection[str] = ()
     penalty: Callable[[], Tensor] | None = None
     begin_step: Callable[[int, int], bool] | None = None
     hooks: Sequence[RemovableHandle] = ()

@@ -120,6 +120,7 @@ class _Pruned:
             trains(self.model, own),
             lowest_layer=0,
             rates=dict.fromkeys(gates, self.method.gates),
+            undecayed=gates,
             penalty=self.penalty,
             begin_step=self.begin_step,
             switched=self.switched,

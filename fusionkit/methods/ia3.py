@@ -32,4 +32,6 @@ class Ia3:
         span = structure.span(self.layers, "ia3")
         down = down_names(model, structure, span)
         names = [*linear_names(model, structure, span, "ia3", KEYS, VALUES), *down]
-        return attach_peft(model, structure, span[0], "IA3Config", target_modules=names, feedforward_modules=down)
+        found = attach_peft(model, structure, span[0], "IA3Config", target_modules=names, feedforward_modules=down)
+        found.undecayed = tuple(found.trainable)  # vectors of neutral value 1, which peft has as matrices of one column
+        return found

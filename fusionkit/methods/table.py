@@ -278,6 +278,8 @@ def _fault(found: Any) -> str | None:
         return "it is no class with attach"
     if not isinstance(getattr(found, "entry", None), MethodEntry):
         return "its entry is no MethodEntry"
+    if not found.entry.rates:
+        return "its entry has no rates"
     return options_fault(found)
 
 

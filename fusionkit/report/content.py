@@ -181,7 +181,10 @@ def _encode(record: dict[str, Any], store: Any) -> str:
     """The command that encodes a store of this identity from the source of this name."""
     encoding = record.get("encoding") or {}
     columns = encoding.get("columns") or {}
-    words = ["fusionkit", "encode", str(record["data"]), "--encoder", str(record["encoder"])]
+    source, _, limit = str(record["data"]).partition(" (first ")  # the name of limited data says so
+    words = ["fusionkit", "encode", source, "--encoder", str(record["encoder"])]
+    revision = (encoding.get("encoder") or {}).get("revision")
+    words += ["--encoder-revision", revision] if revision else []
     words += ["--rows", str(record["rows"])] if record["rows"] != "masked-tokens" else ["--task", "mlm"]
     for role in ROLES:
         words += [f"--{role}", columns[role]] if columns.get(role) else []
@@ -194,6 +197,8 @@ def _encode(record: dict[str, Any], store: Any) -> str:
         for option, usual in IDENTITY.items():
             given = asked.get(option, usual)
             words += [f"--{option.replace('_', '-')}", str(given)] if given != usual else []
+    elif limit:
+        words += ["--limit", limit.rstrip(")").replace(",", "")]
     words += ["--max-length", str(encoding["max_length"])] if encoding.get("max_length") else []
-    name = Path(store.path.name) if store is not None else f"{record['data']}.store"
+    name = Path(store.path.name) if store is not None else f"{source}.store"
     return shlex.join([*words, "--out", str(name)])

@@ -97,7 +97,7 @@ def _selectivity(group: pd.DataFrame, control: pd.DataFrame, interval: str, chos
 def _code(blocks: pd.DataFrame, interval: str, average: Sequence[str]) -> dict[str, float]:
     good = blocks[blocks["status"] == "finished"]
     parts = [
-        part
+        part.drop_duplicates(MDL)  # a table of several sweeps may have a block in each
         for _, part in good.groupby(pd.Series(_keys(good), index=good.index), sort=False)
         if part[MDL].nunique() == MDL_BLOCKS
     ]

@@ -3,7 +3,7 @@
     rate of a weight of layer k = encoder_lr · layer_decay^(L − k)          k = 0 for the embeddings
 
 Symbols: ``L`` the encoder's layers. Decay acts on matrices of the encoder, not on its biases and layer norms, as is
-usual where encoders are fine-tuned; on the head it acts as for a frozen encoder.
+usual where encoders are fine-tuned, nor on factors and gates of a method; on the head it acts as for a frozen encoder.
 Source: Kingma and Ba (2015), Loshchilov and Hutter (2019); rates by layer Howard and Ruder (2018).
 """
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fusionkit.fit.train.schedule import rate_factor
 from fusionkit.fit.vectorized.adam import BETAS, EPS, FUSED
 from fusionkit.methods.attached import PARTS, Attached
+from fusionkit.methods.per_task import OF
 from fusionkit.specs import RunSpec
 
 Group = tuple[float, float]  # rate and decay
@@ -43,7 +44,7 @@ class Optimizer:
         for weights in head:
             groups.setdefault((spec.lr, spec.weight_decay), []).append(weights)
         for name, weights in attached.trainable.items():
-            decay = spec.weight_decay if weights.dim() > 1 else 0.0
+            decay = spec.weight_decay if weights.dim() > 1 and name.partition(OF)[0] not in attached.undecayed else 0.0
             own = attached.rates.get(name, rate * spec.layer_decay ** layers_above(attached, name))
             groups.setdefault((own, decay), []).append(weights)
         kind = torch.optim.AdamW if spec.optimizer == "adamw" else torch.optim.Adam

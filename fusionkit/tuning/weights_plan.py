@@ -27,11 +27,12 @@ from fusionkit.errors import UsageError
 from fusionkit.fit.sweep.open_widths import OpenWidth, fill_width
 from fusionkit.fusions import fusion_layers, fusion_name, fusion_parameters
 from fusionkit.methods import parse_method
-from fusionkit.methods.attached import PARTS, Attached, refuse_checkpointing
+from fusionkit.methods.attached import Attached, refuse_checkpointing
 from fusionkit.methods.per_task import own_names, refuse_turns
 from fusionkit.methods.structure import structure_of
 from fusionkit.methods.table import MethodSpec
 from fusionkit.specs import FROZEN, RunSpec, parse_untrained
+from fusionkit.tuning.optimizer import layers_above
 
 BYTES = 4  # float32, as trained weights are kept
 ALONE = "a fine-tuned encoder a task"  # what others are compared with; shown whatever the budget
@@ -153,13 +154,13 @@ class WeightsPlan:
             refuse_checkpointing(self._model)
         spec = parse_method(run.method)
         with self._attached(spec) as attached:
-            beside = all(name.startswith(f"{PARTS}.") for name in attached.trainable)
+            alike = not any(layers_above(attached, name) for name in attached.trainable)
             if run.is_multi:
                 refuse_turns(attached, spec)
-        if run.layer_decay != 1 and beside:
+        if run.layer_decay != 1 and alike:
             raise UsageError(
-                f"--layer-decay does nothing for {run.method}, which trains no weight of a layer",
-                expected="a method that trains weights of the encoder's layers, like full, top, bitfit or lora",
+                f"--layer-decay does nothing for {run.method}, which trains no weight below the last layer",
+                expected="a method that trains weights of several of the encoder's layers, like full, bitfit or lora",
                 received=f"--layer-decay {run.layer_decay:g} --method {run.method}",
                 remedy="leave --layer-decay out",
             )

@@ -19,6 +19,8 @@ from fusionkit.methods import METHODS, REGISTRY, apply, method_class, parse_meth
 from fusionkit.methods.per_task import refuse_turns
 from fusionkit.methods.structure import structure_of
 from fusionkit.options.spelling import usage
+from fusionkit.specs import RunSpec
+from fusionkit.tuning.optimizer import Optimizer
 
 HOUSLBY = "houlsby:m[,share=no|layer|three,layers=TEXT,norms=yes|no]"
 
@@ -149,6 +151,21 @@ def test_a_text_that_leaves_no_room_for_the_prompt_is_refused(encoder: Callable[
     apply(encoder("llama"), parse_method("prompt:3")).model(input_ids=torch.full((1, 60), 7))
 
 
+@pytest.mark.parametrize(("method", "kept"), [("ia3", ""), ("diff-prune", ".location")])
+def test_weight_decay_leaves_factors_and_gates_as_they_are(
+    encoder: Callable[[str], Any], method: str, kept: str
+) -> None:
+    attached = apply(encoder("bert"), parse_method(method))
+    spec = RunSpec(
+        store="s", task="classification", label="l", fusion="last", head="classifier", pool="cls", method=method,
+        encoder_lr=1e-3, weight_decay=0.1,
+    )  # fmt: skip
+    groups = Optimizer(spec, [], attached, 10)._adam.param_groups
+    decays = {id(weights): group["weight_decay"] for group in groups for weights in group["params"]}
+    left = {name for name, weights in attached.trainable.items() if weights.dim() > 1 and not decays[id(weights)]}
+    assert left == {name for name, weights in attached.trainable.items() if weights.dim() > 1 and name.endswith(kept)}
+
+
 OWN = """
 from fusionkit.methods import MethodEntry
 from fusionkit.methods.attached import Attached, trains
@@ -166,6 +183,9 @@ class Sized(Norms):
     def __init__(self, *, sizes: list = ()):
         self.sizes = sizes
 
+class Rateless(Norms):
+    entry = MethodEntry(path="normlab:Rateless", summary="Train the norms.", paper="none", rates=())
+
 class Nothing:
     pass
 """
@@ -181,6 +201,8 @@ def test_a_method_of_your_own_is_named_by_its_import_path(
     assert apply(encoder("bert"), spec).count() == 2 * 2 * 16
     with pytest.raises(UsageError, match="'normlab:Nothing' is no method: it is no class with attach"):
         parse_method("normlab:Nothing")
+    with pytest.raises(UsageError, match="'normlab:Rateless' is no method: its entry has no rates"):
+        parse_method("normlab:Rateless")
     with pytest.raises(UsageError, match="'normlab:Sized' is no method: its option sizes is neither bool, int"):
         parse_method("normlab:Sized")
 

@@ -70,6 +70,12 @@ def test_a_fusion_of_each_task_takes_of_the_budget(stores: TaskStores, store: St
     assert [(spec.fusion, spec.fusion_layers) for spec in chosen] == [("ladder:3", "2,3"), ("ladder:5", "0,1,2,3")]
 
 
+def test_each_layer_alone_is_one_that_the_method_of_the_width_changes(store: Store) -> None:
+    found = runs(store, {"task": "classification", "label": "label", "fusions": ("layer:*",), "methods": ("prompt",),
+                         "budget_per_task": 900})  # fmt: skip
+    assert named(found)[:-1] == [(f"prompt:{900 // D}", f"layer:{layer}") for layer in range(1, L + 1)]
+
+
 def test_all_layers_are_those_that_the_store_has(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "layers", (0, 1, 3))
     found = runs(store, {"task": "tagging", "pool": None, "fusions": ("ladder",), "fusion_layers": ("all", "0,1,3"),

@@ -117,6 +117,14 @@ def test_a_fusion_below_all_that_a_method_changes_is_refused(
     assert f"layer {lowest}" in str(caught.value.expected)
 
 
+def test_a_store_without_any_layer_that_a_method_changes_is_refused(
+    sentences: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sentences, "layers", (0, 1))
+    with pytest.raises(UsageError, match="the method top:1 changes none of the stored layers"):
+        expand(sentences, label="tags", fusions=["layer:*"], methods=["frozen", "top:1"])
+
+
 def test_each_layer_alone_is_one_that_the_method_changes(sentences: Store) -> None:
     every = expand(sentences, label="tags", fusions=["layer:*"], methods=["frozen", "top:2", "prompt:2"])
     found = {method: [spec.fusion for spec in every if spec.method == method] for method in ("top:2", "prompt:2")}

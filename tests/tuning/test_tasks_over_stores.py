@@ -266,6 +266,14 @@ def test_tasks_that_share_all_but_heads_need_one_pass(stores: TaskStores, tmp_pa
     assert [spec] == [run_of(again.store, methods=["top:1"], max_steps=(2,), shots=[1], sampling="uniform")]
 
 
+def test_stores_of_different_lengths_are_told_before_training(
+    stores: TaskStores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(stores.store_of["kind"].manifest["identity"], "max_length", 7)
+    notes = stores.load(run_of(stores, methods=["top:1"], max_steps=(2,))).notes
+    assert notes[-1] == "stores with --max-length 32 and 7: `predict` takes no such run"
+
+
 def test_a_run_with_nothing_to_train_is_scored(stores: TaskStores, tmp_path: Path) -> None:
     record = trained(stores, run_of(stores, freeze="head", fusions=["last"], max_steps=(4,)), tmp_path)
     assert (record["trained_parameters"], record["best_epoch"]) == (0, 0)

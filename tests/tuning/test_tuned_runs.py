@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.sweep.method_choices import usual_run
+from fusionkit.fit.train.loop import diverged
 from fusionkit.machine.devices import CPU
 from fusionkit.predict import Tags, load
 from fusionkit.specs import RunSpec
@@ -312,10 +314,21 @@ def test_what_an_encoder_or_a_method_cannot_take_is_refused_before_any_run(
     store: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path
 ) -> None:
     out = RunsFolder(tmp_path / "runs")
-    sweep = specs(store, methods=["full", "houlsby:4"], layer_decay=0.9, epochs=(1,))
-    with pytest.raises(UsageError, match="--layer-decay does nothing for houlsby:4"):
-        fit(store, sweep, out)
+    for method in ("houlsby:4", "top:1", "bitfit:layers=-1:"):
+        sweep = specs(store, methods=["full", method], layer_decay=0.9, epochs=(1,))
+        with pytest.raises(UsageError, match=f"--layer-decay does nothing for {method}"):
+            fit(store, sweep, out)
     assert not [*out.record_files()]
+
+
+def test_a_loss_that_is_not_finite_names_the_method_and_its_rate(
+    store: Store, specs: Callable[..., list[RunSpec]]
+) -> None:
+    (spec,) = specs(store, methods=["top:1"], epochs=(1,), fusions=["last"])
+    run: Any = SimpleNamespace(spec=spec, loss=float("nan"))
+    error = diverged(run, 3)
+    assert f"the loss of top:1 + last + {spec.head} is no longer finite in epoch 3" in str(error)
+    assert "choose a smaller --encoder-lr or --lr" in str(error)
 
 
 def test_a_method_keeps_its_own_dropout_beside_that_of_the_encoder(

@@ -15,6 +15,7 @@ from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.through_encoder import SAVE_EVERY, StateFile
 from fusionkit.fit.executor.units import unit_key
 from fusionkit.fit.model.checkpoint import TrainedRun
+from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.model.own_code import source_notes
 from fusionkit.fit.model.warm_start import check_start, starting_notes
 from fusionkit.fit.sweep.budget import plan_over
@@ -106,10 +107,13 @@ def prepare(
             check_sides(part.head, data.sides[name])
         context.learned(spec)  # raises where the draw cannot be made
         labels = {name: part.labels for name, part in data.parts.items()}
-        if (start := context.start(spec)) is not None:
-            check_start(spec, start, labels)
         classes = {name: len(known) for name, known in labels.items()}
-        notes += starting_notes(spec, len(read_layers(store, spec)), store.hidden, classes, data.sides)
+        shape = (len(read_layers(store, spec)), store.hidden, classes, data.sides)
+        if (start := context.start(spec)) is not None:
+            with torch.device("meta"):
+                model = model_of(spec, *shape)
+            check_start(model, spec, start, labels)
+        notes += starting_notes(spec, *shape)
     _check_methods(missing, context)
     notes += _layer_notes(missing, context)
     notes += _step_notes(missing, context)
@@ -165,8 +169,9 @@ def _layer_notes(specs: Sequence[RunSpec], context: SweepContext) -> list[str]:
         if isinstance(start, UsageError):
             notes.append(f"{spec.method} trains from the text: {start.what}, {start.received}")
         elif start is not None and layer is not None:
-            test, scored = context.data(spec).test, cost.watched(spec) / spec.validate_every
-            paid = start.paid_after(context.learned(spec), scored, 0 if test is None else len(test), encoded)
+            tests, scored = context.data(spec).scored_tests, cost.watched(spec) / spec.validate_every
+            tested = sum(len(stream) for test in tests.values() for stream in test.streams)
+            paid = start.paid_after(context.learned(spec), scored, tested, encoded)
             notes.append(
                 f"{spec.method} starts from stored layer {layer} of {start.depth}: {start.stored:.1f} layer passes a "
                 f"training example, {start.text:.1f} from the text; stored and live states differ by "

@@ -57,21 +57,34 @@ def do_unit(
 
     Raised errors are those that stop every other run too: a full disk, a damaged store.
     """
-    mine = []
-    for spec in specs:
-        if not claims.take(spec.digest):
-            on_event(Event("others", (spec.digest,), text=claims.holder(spec.digest) or "unknown"))
-        elif runs.has(spec.digest):
-            runs.drop_state(spec)
+    mine, lost = list[RunSpec](), None
+    try:
+        for spec in specs:
+            if not claims.take(spec.digest):
+                on_event(Event("others", (spec.digest,), text=claims.holder(spec.digest) or "unknown"))
+            elif runs.has(spec.digest):
+                runs.drop_state(spec)
+                claims.release(spec.digest)
+                on_event(Event("there", (spec.digest,)))
+            else:
+                mine.append(spec)
+                if claims.holds(spec.digest):  # without locks another process may be writing these files
+                    runs.sweep_out(spec)
+        if mine:
+            _train(mine, context, runs, claims, on_event)
+    except Exception as error:
+        if (lost := out_of_memory(error)) is None:
+            raise
+    finally:
+        for spec in mine:
             claims.release(spec.digest)
-            on_event(Event("there", (spec.digest,)))
-        else:
-            if claims.holds(spec.digest):  # without locks another process may be writing these files
-                runs.sweep_out(spec)
-            mine.append(spec)
-    if not mine:
-        return
-    ended, lost, cost, measured = 0, None, CostModel(context), CostsAlone(context)
+    if lost is not None:  # reported after the claims are released; the caller knows which runs ended before
+        on_event(Event("lost", tuple(spec.digest for spec in mine), text=lost))
+
+
+def _train(mine: Sequence[RunSpec], context: SweepContext, runs: RunsFolder, claims: Claims, on_event: OnEvent) -> None:
+    """Train claimed runs, and write each and release its claim as it ends."""
+    ended, cost, measured = 0, CostModel(context), CostsAlone(context)
 
     def tell(text: str) -> None:
         on_event(Event("note", text=text))
@@ -81,56 +94,47 @@ def do_unit(
         claims.release(spec.digest)
         on_event(Event("run", (spec.digest,)))
 
-    try:
-        work = {spec: cost.products(spec) for spec in mine}
-        for spec in mine:
-            if not spec.is_alone:
-                measured.of(spec)  # measured now, not between two epochs of other runs
-        peak = PeakMemory(context.device)
-        with RunWriter(runs, kept) as keeping:
+    work = {spec: cost.products(spec) for spec in mine}
+    for spec in mine:
+        if not spec.is_alone:
+            measured.of(spec)  # measured now, not between two epochs of other runs
+    peak = PeakMemory(context.device)
+    with RunWriter(runs, kept) as keeping:
 
-            def on_epoch(spec: RunSpec) -> None:
-                on_event(Event("epochs", count=1, work=0.0 if spec.is_alone else work[spec]))
-                keeping.tell()
+        def on_epoch(spec: RunSpec) -> None:
+            on_event(Event("epochs", count=1, work=0.0 if spec.is_alone else work[spec]))
+            keeping.tell()
 
-            def on_step(spec: RunSpec, step: TunedStep) -> None:
-                if step.resumed is not None:
-                    on_event(Event("resumed", work=work[spec] * step.resumed, text=spec.digest))
-                on_event(Event("step", work=work[spec] * step.epochs, text=progress_text(spec, step)))
+        def on_step(spec: RunSpec, step: TunedStep) -> None:
+            if step.resumed is not None:
+                on_event(Event("resumed", work=work[spec] * step.resumed, text=spec.digest))
+            on_event(Event("step", work=work[spec] * step.epochs, text=progress_text(spec, step)))
 
-            # All records of the folder: runs that compete with these may have been trained before.
-            halving = Halving(runs.all_records()) if context.halving else None
-            for spec, result in context.train(
-                mine,
-                on_epoch,
-                tell=tell,
-                halving=halving,
-                on_step=on_step,
-                state=lambda spec: StateFile.of(runs.state_path(spec), context.save_every),
-            ):
-                if isinstance(result, DivergenceError):
-                    keeping.write(spec, failed_record(context, spec, str(result)), {})
-                elif isinstance(result, StoppedRun):
-                    record = record_of(context, spec, {"status": "stopped", "score": None, **asdict(result)})
-                    keeping.write(spec, record, {})
-                else:
-                    own = result.costs if spec.is_alone else measured.record(spec, result)
-                    told = {**own, "peak_memory": peak.read()}
-                    record = finished_record(context, spec, result, told)
-                    # The model that coded a block is not used again.
-                    weights = result.weights if spec.mdl is None else {}
-                    keeping.write(spec, record, weights, result.delta, result.answers)
-                ended += 1
-        # A run that is neither done nor reported as lost would be waited for without end.
-        assert ended == len(mine), f"{ended} of {len(mine)} runs came back"
-    except Exception as error:
-        if (lost := out_of_memory(error)) is None:
-            raise
-    finally:
-        for spec in mine:
-            claims.release(spec.digest)
-    if lost is not None:  # reported after the claims are released; the caller knows which runs ended before
-        on_event(Event("lost", tuple(spec.digest for spec in mine), text=lost))
+        # All records of the folder: runs that compete with these may have been trained before.
+        halving = Halving(runs.all_records()) if context.halving else None
+        for spec, result in context.train(
+            mine,
+            on_epoch,
+            tell=tell,
+            halving=halving,
+            on_step=on_step,
+            state=lambda spec: StateFile.of(runs.state_path(spec), context.save_every),
+        ):
+            if isinstance(result, DivergenceError):
+                keeping.write(spec, failed_record(context, spec, str(result)), {})
+            elif isinstance(result, StoppedRun):
+                record = record_of(context, spec, {"status": "stopped", "score": None, **asdict(result)})
+                keeping.write(spec, record, {})
+            else:
+                own = result.costs if spec.is_alone else measured.record(spec, result)
+                told = {**own, "peak_memory": peak.read()}
+                record = finished_record(context, spec, result, told)
+                # The model that coded a block is not used again.
+                weights = result.weights if spec.mdl is None else {}
+                keeping.write(spec, record, weights, result.delta, result.answers)
+            ended += 1
+    # A run that is neither done nor reported as lost would be waited for without end.
+    assert ended == len(mine), f"{ended} of {len(mine)} runs came back"
 
 
 def finished_record(

@@ -23,7 +23,7 @@ Unit = tuple[RunSpec, ...]
 
 def data_key(spec: RunSpec) -> tuple[Any, ...]:
     """A key that runs over the same rows and labels share."""
-    shares = spec.data_seed if spec.mix is not None else None  # each seed draws its own shares
+    shares = spec.data_seed if ":" in (spec.mix or "") else None  # each seed draws its own shares
     block = None if spec.mdl is None else (spec.mdl, spec.data_seed, spec.shots)
     reading = (sees_examples(spec.fusion), reads_sequences(spec.head), pools_first(spec))
     return spec.task, spec.label, spec.control, spec.pool, *reading, shares, block

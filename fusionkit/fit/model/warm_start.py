@@ -52,13 +52,14 @@ def with_starts(
     ]
 
 
-def check_start(spec: RunSpec, start: TrainedRun, labels: Mapping[str, Sequence[str]]) -> None:
-    """Refuse, as UsageError, a head whose classes differ from those of the run's tasks, ``labels`` by task name."""
-    if spec.init_part == "fusion":
-        return
+def check_start(model: Model, spec: RunSpec, start: TrainedRun, labels: Mapping[str, Sequence[str]]) -> None:
+    """Refuse, as UsageError, a head whose classes differ from those of the run's tasks, ``labels`` by task name, and
+    weights of other shapes than those of the run's model.
+    """
     for name, part in parts_of(spec).items():
         ours, run = set(labels[name]), start.parts.get(name, start)
-        if ours == (theirs := set(run.labels)):
+        if spec.init_part == "fusion" or ours == (theirs := set(run.labels)):
+            _taken(model.parts[name], part, run, labels[name])
             continue
         here, there = sorted(ours - theirs), sorted(theirs - ours)
         raise UsageError(
@@ -79,18 +80,20 @@ def load_start_weights(
     A task starts from the task of its name, else from the first, whose fusion suits any task.
     """
     if start is not None:
-        check_start(spec, start, labels)
+        check_start(model, spec, start, labels)
     for name, part in parts_of(spec).items():
         own = model.parts[name]
         if start is not None:
-            _take_weights(own, part, start.parts.get(name, start), labels[name])
+            taken = _taken(own, part, start.parts.get(name, start), labels[name])
+            own.load_state_dict(own.state_dict() | taken)
         for frozen, module in (("fusion", own.fusion), ("head", own.head)):
             if part.freeze in (frozen, "both"):
                 for weights in module.parameters():
                     weights.requires_grad_(False)
 
 
-def _take_weights(model: FusedModel, spec: RunSpec, run: TrainedRun, labels: Sequence[str]) -> None:
+def _taken(model: FusedModel, spec: RunSpec, run: TrainedRun, labels: Sequence[str]) -> dict[str, Tensor]:
+    """The weights that a model takes from a run, by name."""
     ours, theirs = model.state_dict(), run.model.state_dict()
     if spec.init_part != "fusion":
         theirs |= _by_name(spec, model.fusion.width, run, labels)
@@ -103,7 +106,7 @@ def _take_weights(model: FusedModel, spec: RunSpec, run: TrainedRun, labels: Seq
                 received=f"{name} {list(tensor.shape)}",
                 remedy="start from a run with the same options",
             )
-    model.load_state_dict(ours | taken)
+    return taken
 
 
 def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: Sides) -> list[str]:

@@ -22,6 +22,7 @@ from fusionkit.fit.sweep.grid import layer_by_layer, usual_fusions
 from fusionkit.fit.sweep.method_choices import options_for
 from fusionkit.fit.sweep.open_widths import Count, OpenWidth, fill_width, leaves_out
 from fusionkit.fusions import fusion_layers, fusion_parameters
+from fusionkit.names import EVERY_LAYER
 from fusionkit.options.entry import joined
 from fusionkit.specs import FROZEN, parse_layers
 
@@ -44,10 +45,10 @@ def with_widths(store: Stores, block: Mapping[str, Any]) -> Iterator[dict[str, A
     tasks = choose_tasks_of(store, joined(block.get("task")), joined(block.get("label")))
     shares_method = len(tasks) > 1 and not isinstance(store, TaskStores)
     shares_fusion = len(tasks) > 1 and block.get("joint_fusion") != "each"
-    given = block.get("fusions") or usual_fusions(store)
-    fusions = [each for name in given for each in layer_by_layer(store, name)]
+    names = block.get("fusions") or usual_fusions(store)
     methods, layers = block.get("methods") or (FROZEN,), block.get("fusion_layers") or (None,)
-    for method, fusion, chosen in itertools.product(methods, fusions, layers):
+    for method, name, chosen in itertools.product(methods, names, layers):
+        fusion = layer_by_layer(store, name, FROZEN)[0]  # single layers weigh the same
         for noun, text, shared, remedy in (
             ("method", method, shares_method, "give its width, or train over a store for each task: --task multi"),
             ("fusion", fusion, shares_fusion, "give its width, or each task a fusion of its own: --joint-fusion each"),
@@ -64,7 +65,7 @@ def with_widths(store: Stores, block: Mapping[str, Any]) -> Iterator[dict[str, A
         method, fusion = fill_width(method, fusion, budget, of_method, of_fusion)
         # Frozen runs drop options of methods, as if the other methods were still in their block.
         own = options_for(FROZEN, choices) if method == FROZEN and {*methods} > {FROZEN} else choices
-        one = {"methods": (method,), "fusions": (fusion,)}
+        one = {"methods": (method,), "fusions": (name if name == EVERY_LAYER else fusion,)}
         yield {**own, **one, **({} if chosen is None else {"fusion_layers": (chosen,)})}
 
 

@@ -33,7 +33,7 @@ from fusionkit.tasks.head_check import is_external
 from fusionkit.tasks.joint import fitting_heads, text_of
 
 USUAL = ("last", "linear", "concat", "attention")
-OF_SWEEPS = ("halving", "floor", "budget_per_task")
+OF_SWEEPS = ("halving", "floor", "budget_per_task", "init_from", "draw_from")
 WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # an encoder's LM head can read their output
 
 
@@ -128,12 +128,18 @@ def expand(
     if mdl:
         _check_mdl(methods, tasks, heads, draw, shots, bool(starts) or bool(draws))
         kinds += [(False, block) for block in range(1, MDL_BLOCKS + 1)]
-    named = fusions or usual_fusions(store)
-    fusions = [each for name in named for each in layer_by_layer(store, name)]
+    fusions = fusions or usual_fusions(store)
     shots = shots or sorted({one.run.shots for one in draws if one.run and one.run.shots}) or [None]
     watched = watched_count(store, validate_on)
     ordered, drawn = (usual_order(store), SHUFFLE) if order == AUTO else (order, order)
-    fused = [choose_fusion(store, *choice) for choice in itertools.product(fusions, fusion_layers)]
+    fused = {
+        method: [
+            choose_fusion(store, fusion, layers)
+            for name in fusions
+            for fusion, layers in itertools.product(layer_by_layer(store, name, method), fusion_layers)
+        ]
+        for method in methods
+    }
     # Words are never pooled: a run pools for its other tasks, if it has any.
     pooling = next((each for each in tasks.values() if each.unit != "word"), next(iter(tasks.values())))
     pooled = choose_pool(store, pooling, pool, heads)
@@ -167,7 +173,7 @@ def expand(
         for control_labels, block in kinds
         for method in methods
         for (fusion, layers), shot, trained, (data_seed, init_seed) in itertools.product(
-            fused if method == FROZEN or EVERY_LAYER not in named else _changed(store, method, fused),
+            fused[method],
             shots,
             _settings(options_for(method, options)),
             seed_pairs(seeds, data_seeds, init_seeds),
@@ -191,21 +197,31 @@ def usual_fusions(store: Stores) -> Sequence[str]:
     return WIDTH_KEEPING if store.rows == MASKED else USUAL
 
 
-def layer_by_layer(store: Stores, fusion: str) -> list[str]:
-    """The fusions that a name stands for: each stored layer alone for :data:`EVERY_LAYER`, else the name itself."""
-    return [f"layer:{layer}" for layer in store.layers] if fusion == EVERY_LAYER else [fusion]
+def layer_by_layer(store: Stores, fusion: str, method: str) -> list[str]:
+    """The fusions that a name stands for: for :data:`EVERY_LAYER` each stored layer alone that the method changes, all
+    layers with a frozen encoder; else the name itself.
 
-
-def _changed(store: Stores, method: str, fused: Sequence[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
-    """The choices of a fusion without the single layers that a method leaves as they are."""
-    lowest = parse_method(method).lowest_changed(store.manifest["encoder"]["layers"] - 1)
-    left = {f"layer:{layer}" for layer in store.layers if layer < lowest}
-    return [choice for choice in fused if choice[0] not in left]
+    Raises:
+        UsageError: the method changes no layer that is stored.
+    """
+    if fusion != EVERY_LAYER:
+        return [fusion]
+    depth = store.manifest["encoder"]["layers"] - 1
+    lowest = 0 if method == FROZEN else parse_method(method).lowest_changed(depth)
+    found = [f"layer:{layer}" for layer in store.layers if layer >= lowest]
+    if not found:
+        raise UsageError(
+            f"the method {method} changes none of the stored layers",
+            expected=f"a store with layer {lowest} or one above it",
+            received=", ".join(map(str, store.layers)),
+            remedy=f"encode with such a layer, or train {EVERY_LAYER} with --method frozen",
+        )
+    return found
 
 
 def _settings(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Training options by field, for each combination of the given values; UsageError for an unknown option."""
-    # OF_SWEEPS are options of a sweep, not of a run.
+    # OF_SWEEPS are options of a sweep, not of a run; `starts` and `draws` are two of them, opened.
     known = {entry.parameter: entry for entry in FIT.values() if entry.name not in OF_SWEEPS}
     for name in options:
         if name not in known:

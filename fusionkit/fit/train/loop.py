@@ -335,10 +335,11 @@ def fresh_model(
 
 def diverged(run: RunState, epoch: int) -> DivergenceError:
     """The error of a run whose loss is no longer finite."""
+    own, rate = ("", "--lr") if run.spec.is_frozen else (f"{run.spec.method} + ", "--encoder-lr or --lr")
     return DivergenceError(
-        f"the loss of {run.spec.fusion} + {run.spec.head} is no longer finite in epoch {epoch}",
+        f"the loss of {own}{run.spec.fusion} + {run.spec.head} is no longer finite in epoch {epoch}",
         received=str(run.loss),
-        remedy="choose a smaller --lr",
+        remedy=f"choose a smaller {rate}",
     )
 
 

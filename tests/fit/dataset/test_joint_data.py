@@ -12,11 +12,12 @@ import pandas as pd
 import pytest
 
 from fusionkit.dataset.infer_task import choose_tasks
-from fusionkit.dataset.labels import load_joint
+from fusionkit.dataset.labels import load_joint, load_task
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
+from fusionkit.tasks import TASKS
 
 CorpusStore = Callable[[str], Store]
 
@@ -165,3 +166,14 @@ def test_choices_that_a_joint_run_cannot_serve_are_refused(
     with pytest.raises(UsageError) as caught:
         expand(corpus_store("words"), fusions=["last"], **{"task": "joint", **choices})
     assert what in caught.value.what
+
+
+def test_a_text_without_a_state_keeps_its_row_of_zeros_where_a_text_has_one_row(
+    make_store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(
+        "mean", train=[{"text": f"a b {i}", "label": f"l{i % 2}", "topic": f"t{i % 2}"} for i in range(8)]
+    )
+    monkeypatch.setattr(type(store["train"]), "row_mask", np.arange(8) != 3)
+    data = load_task(store, TASKS["classification"], "label", None, whole=True)
+    assert len(data.train.rows) == len(data.train)

@@ -197,6 +197,21 @@ def test_a_head_over_states_of_another_width_is_refused(
     assert "[256, 384]" in str(caught.value.received)
 
 
+def test_weights_that_one_run_of_a_sweep_cannot_take_are_refused_before_the_first(store: Store, trained: Path) -> None:
+    before = [*RunsFolder(trained).record_files()]
+    starts = open_starts([trained])[:1]
+    specs = expand(store, **choices(fusions=("linear", "concat")), starts=starts, init_part="head")
+    with pytest.raises(UsageError, match="weights of another shape"):
+        fit(store, specs, RunsFolder(trained), starts=starts)
+    assert [*RunsFolder(trained).record_files()] == before
+
+
+def test_places_of_runs_are_no_options_of_expand_which_takes_them_opened(store: Store) -> None:
+    for place in ("draw_from", "init_from"):
+        with pytest.raises(UsageError, match=f"unknown option of a sweep '{place}'"):
+            expand(store, **choices(**{place: "runs"}))
+
+
 def test_a_part_to_take_without_a_run_is_refused(store: Store) -> None:
     with pytest.raises(UsageError, match="--init-part says what to take"):
         expand(store, **choices(), init_part="head")
