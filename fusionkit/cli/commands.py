@@ -110,7 +110,7 @@ class CliCommands:
         with self._own_threads():
             return forecast(
                 store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed,
-                self._heads, known, sweep.halving,
+                self._heads, known, sweep.halving, self.trust_remote_code,
             )  # fmt: skip
 
     def measure(self, specs: Sequence[RunSpec], cost: CostModel, known: Measurements) -> None:

@@ -50,7 +50,11 @@ class RunsFolder:
     def claim(self) -> None:
         """Refuse a folder that holds anything other than runs (UsageError)."""
         path = self.path
-        if path.exists() and not (path.is_dir() and (is_runs(path) or all(map(_ours, path.iterdir())))):
+        try:
+            theirs = path.exists() and not (path.is_dir() and (is_runs(path) or all(map(_ours, path.iterdir()))))
+        except FileNotFoundError:  # another sweep that wrote nothing has just removed it
+            theirs = False
+        if theirs:
             raise UsageError(
                 f"{path} is no folder of runs",
                 expected="a new place, an empty folder or a folder that `fusionkit fit` wrote",

@@ -36,7 +36,7 @@ class SweepFit:
     """A sweep over complete stores: those of the study, or those that ``store_of`` names by source.
 
     ``known`` has records, by digest, of runs that count as done (:func:`fusionkit.runs.records_file.known_runs`).
-    ``before`` has the sweeps above it, by name: it starts only from runs of theirs that the study asks for.
+    ``before`` has the sweeps above it, by name: it takes only runs of theirs that the study asks for.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class SweepFit:
         """The block with folders of runs in place of names of sweeps."""
         placed = dict(block)
         if "init_from" in placed:
-            placed["init_from"] = tuple(place for name in placed["init_from"] for place in self._starts(name))
+            placed["init_from"] = tuple(place for name in placed["init_from"] for place in self._asked(name))
         if "draw_from" in placed:
-            placed["draw_from"] = str(self._work.runs(placed["draw_from"]))
+            placed["draw_from"] = tuple(self._asked(placed["draw_from"]))
         return placed
 
-    def _starts(self, name: str) -> list[str]:
-        """The places of the runs of a sweep that others start from.
+    def _asked(self, name: str) -> list[str]:
+        """The places of the runs of a sweep that others start from, or draw from.
 
-        Its folder may also hold runs that the study no longer asks for: no run starts from these.
+        Its folder may also hold runs that the study no longer asks for: nothing is taken from these.
         """
         folder, above = self._work.runs(name), self._before.get(name)
         if above is None:
@@ -93,7 +93,7 @@ class SweepFit:
         asked = {spec.digest for spec in above.sweep.specs}
         if not (found := [str(place) for place in find_folders(folder) if place.name in asked]):
             raise UsageError(
-                f"no run of sweep {name} has finished, so none can be started from",
+                f"no run of sweep {name} has finished, so nothing can be taken from one",
                 expected="a finished run that the study asks for",
                 received=f"other runs alone in {folder}",
                 remedy="`fusionkit status` says what failed and why",

@@ -27,6 +27,7 @@ from fusionkit.machine.resources import cores
 from fusionkit.plural import counted
 from fusionkit.sources import Source
 from fusionkit.sources.examples import Examples
+from fusionkit.specs import MASKED
 from fusionkit.store.manifest import read_manifest
 from fusionkit.store.presence import is_complete, is_store, states_path
 from fusionkit.study.encode_step import opened_once
@@ -120,7 +121,7 @@ class _Planner:
             state = BEGUN if found.there else MISSING
             told = f"{left:,} of {counted(runs_in_all, 'run')}" + (f", {told}" if told else "")
             return StepForecast(name, state, None, found.seconds, told)
-        over, cost = sample_fit(sweep, self._work, self._stores)
+        over, cost = sample_fit(sweep, self._work, self._stores, self._commands.trust_remote_code)
         specs = [spec for spec in over.sweep.specs if not spec.is_floor]  # a floor takes almost no time
         self._commands.measure(specs, cost, self._measured)
         alone = sum(self._measured.factor(spec) * cost.seconds(spec) for spec in specs)
@@ -204,26 +205,47 @@ def _varied(examples: Examples, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.unique(found)
 
 
-def sample_fit(sweep: SweepStep, work: StudyFolder, stores: Mapping[str, SourceStore]) -> tuple[SweepFit, CostModel]:
+def sample_fit(
+    sweep: SweepStep, work: StudyFolder, stores: Mapping[str, SourceStore], trust_remote_code: bool = False
+) -> tuple[SweepFit, CostModel]:
     """A sweep over sample stores, and the cost model of its runs over the whole stores."""
+    chooser = stores[next(iter(sweep.judges), sweep.parts[-1][0])]
     # Initial weights and the choice of examples make no difference in time.
     blocks = tuple(
-        {name: value for name, value in block.items() if name not in ("init_from", "draw_from", "init_part")}
+        {
+            name: _watched(value, chooser) if name == "validate_on" and not sweep.is_multi else value
+            for name, value in block.items()
+            if name not in ("init_from", "draw_from", "init_part")
+        }
         for block in sweep.blocks
     )
     parts = tuple((name, share if share and share.endswith("%") else None) for name, share in sweep.parts)
     plain = dataclasses.replace(sweep, blocks=blocks, begins=(), parts=parts)
     fitting = SweepFit(plain, work, {name: stores[name].place for name in sweep.sources})
     sizes = _sizes(sweep, {name: stores[name].examples for name in sweep.sources})
-    return fitting, CostModel(SweepContext(fitting.store), sizes)
+    return fitting, CostModel(SweepContext(fitting.store, trust_remote_code=trust_remote_code), sizes)
+
+
+def _watched(given: str, store: SourceStore) -> int | str:
+    """``validate_on``; a share of validation as a number of the whole store's examples.
+
+    A share that is refused in a run stays, so that it is refused here too.
+    """
+    stored = store.examples.get("validation")
+    if stored is None or not given.endswith("%") or read_manifest(store.place)["rows"] == MASKED:
+        return given
+    return _count(given, stored)
+
+
+def _count(part: str, examples: int) -> int:
+    """The number of examples of a share, a percentage or a number."""
+    return max(round(examples * float(part[:-1]) / 100), 1) if part.endswith("%") else int(part)
 
 
 def _sizes(sweep: SweepStep, examples: Mapping[str, Mapping[str, int]]) -> Sizes:
     def share(name: str, part: str | None) -> int:
         of_all = examples[name].get("train", 0)
-        if part is None:
-            return of_all
-        return max(round(of_all * float(part[:-1]) / 100), 1) if part.endswith("%") else int(part)
+        return of_all if part is None else _count(part, of_all)
 
     judges = sweep.judges or (tuple(sweep.sources) if sweep.is_multi else (sweep.parts[-1][0],))
     train, validation = sum(share(name, part) for name, part in sweep.parts), 0

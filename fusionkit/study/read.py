@@ -44,6 +44,7 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
                     (name, each), f"{each!r} cannot name a file", expected="letters, digits, _ . -", received=each
                 )
     shared = read_options(written, (), top, ENCODING)
+    told = read_options(written, (), top, {name: TOP[name] for name in ("title", "about")})
     sources = {name: _source(written, name, shared) for name in block_at(written, ("sources",))}
     if not sources:
         raise UsageError(f"{path} names no source", expected="`sources:` with a name and a place", received="none")
@@ -51,7 +52,7 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
     for name in block_at(written, ("sweeps",)):
         sweeps[name] = read_sweep_step(written, name, sources, sweeps)
     comparisons = {name: _comparison(written, name, list(sweeps)) for name in block_at(written, ("comparisons",))}
-    title = str(top.get("title") or path.name.split(".")[0])
+    title = told.get("title", path.name.split(".")[0])
     figures, report = _figures(written), _report(written, title)
     study = Study(title, sources, sweeps, comparisons, figures, report, written)
     return _only(study, only) if only else study

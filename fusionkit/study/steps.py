@@ -49,6 +49,7 @@ class Commands(Protocol):
     Attributes:
         retry_failed: whether runs that failed before are trained again. workers: processes of a sweep, None for as many
             as are worth it. log_to: names of trackers that finished runs are logged to.
+        trust_remote_code: whether an encoder may bring code of its own.
     """
 
     @property
@@ -59,6 +60,9 @@ class Commands(Protocol):
 
     @property
     def log_to(self) -> Sequence[str]: ...
+
+    @property
+    def trust_remote_code(self) -> bool: ...
 
     def say(self, line: str) -> None:
         """Tell the user something."""

@@ -17,8 +17,9 @@ from typing import Any
 import yaml
 
 from fusionkit.errors import UsageError
-from fusionkit.options.yaml_file import YamlNode, read_yaml
+from fusionkit.options.yaml_file import YamlNode, read_options, read_yaml
 from fusionkit.options.yaml_texts import Keys, parse_texts
+from fusionkit.study.keys import TOP
 
 HOLE = re.compile(r"\$\{([^}]*)\}")
 
@@ -104,10 +105,6 @@ def _item(items: Any, number: str) -> Any:
 def _filled(written: YamlNode, given: Mapping[str, str]) -> YamlNode:
     """The same with each ``${…}`` replaced by its value."""
     names = dict(given)
-    if isinstance(data := written.value.get("data"), str) and data:
-        # The path is made absolute. A relative one would be resolved a second time, against the folder of the value
-        # that it is filled into.
-        names["data"] = str((written.folder_of("data") / Path(data).expanduser()).absolute())
 
     def fill(value: Any, keys: Keys) -> Any:
         if isinstance(value, dict):
@@ -126,4 +123,9 @@ def _filled(written: YamlNode, given: Mapping[str, str]) -> YamlNode:
             written.among(keys, "name to stand between ${ and }", name, names)
         return HOLE.sub(lambda hole: names[hole[1]], value)
 
+    if "data" in written.value:
+        data = fill(read_options(written, (), written.value, {"data": TOP["data"]})["data"], ("data",))
+        # The path is made absolute. A relative one would be resolved a second time, against the folder of the value
+        # that it is filled into.
+        names["data"] = str((written.folder_of("data") / Path(data).expanduser()).absolute())
     return YamlNode(written.path, fill(written.value, ()), written.places)

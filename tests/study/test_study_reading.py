@@ -9,6 +9,7 @@ from typing import Any
 import click
 import pytest
 
+from fusionkit.bundled import travel_desk
 from fusionkit.cli.encode import encode
 from fusionkit.cli.options.work_options import given_cluster
 from fusionkit.cluster import ClusterSettings
@@ -112,6 +113,8 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("baseline: last", 'baseline: "fusion=last,shto=5"', "line 25: unknown column of the results 'shto'", "'store'?"),
     ("rows: tokens", "figures: [shot]", "line 3: unknown figure 'shot'", "did you mean 'shots'?"),
     ("rows: tokens", "report: maybe", "line 3: unknown choice for the report 'maybe'", "yes"),
+    ("rows: tokens", "title: [one, two]", "line 3: 'title' has a value of another kind", "a list of 2"),
+    ("rows: tokens", "about: {x: y}", "line 3: 'about' has a value of another kind", "a block of 1"),
     ("rows: tokens", "layers: 3", "line 4: 'layers' is given twice in one block", "each key once"),
     ("rows: tokens", "rows: [tokens", "no study that can be read", "mend that line"),
 ]  # fmt: skip
@@ -138,6 +141,7 @@ def test_a_mistake_is_one_message_with_its_line(
         ("seeds=3", "--set seeds: unknown key of a study 'seeds'"),
         ("fit.seeds=many", "--set fit.seeds: 'seeds' has a value of another kind"),
         ("title=[", "no value that YAML reads"),
+        ("data=[d]", "--set data: 'data' has a value of another kind"),
     ],
 )
 def test_a_wrong_setting_is_told_by_its_key(setting: str, says: str, written: Read, tiny: str) -> None:
@@ -151,6 +155,26 @@ def test_without_its_folder_of_data_a_study_says_what_to_add(tmp_path: Path, tin
     with pytest.raises(UsageError, match="add --set data=FOLDER") as caught:
         read_study(tmp_path / "study.yaml")
     assert "study.yaml, line 6" in caught.value.what
+
+
+def test_the_folder_of_data_may_be_that_of_the_bundled_corpus(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text('data: ${bundled}\nsources: {desk: "${data}/de"}\n')
+    assert read_study(tmp_path / "study.yaml").sources["desk"].options["source"] == str(travel_desk("de"))
+
+
+@pytest.mark.parametrize(
+    ("folder", "says"),
+    [
+        ("[d]", "line 1: 'data' has a value of another kind"),
+        ("${bundeld}", "line 1: unknown name to stand between"),
+        ("${data}/d", "line 1: the folder of data sets is not said"),
+    ],
+)
+def test_a_wrong_folder_of_data_is_told_by_its_line(folder: str, says: str, tmp_path: Path, tiny: str) -> None:
+    (tmp_path / "study.yaml").write_text(f"data: {folder}{tiny}")
+    with pytest.raises(UsageError) as caught:
+        read_study(tmp_path / "study.yaml")
+    assert says in caught.value.what
 
 
 CLUSTER = """

@@ -29,6 +29,7 @@ from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
 from fusionkit.study.fit_step import all_digests, runs_content
 from fusionkit.study.folder import Ledger, StudyFolder
+from fusionkit.study.forecast import SourceStore, sample_fit
 from fusionkit.study.report_steps import command_of, figures_step, report_step
 from fusionkit.study.run import run_study
 from fusionkit.study.steps import Step
@@ -138,6 +139,33 @@ def test_a_sweep_starts_only_from_runs_that_the_study_asks_for(ran: Ran, copy: P
     assert sum(each["spec"]["init_from"] in asked for each in moved) == 2
 
 
+DRAWING = """
+encoder: minilm
+rows: tokens
+layers: 0,6
+sources: {one: "${data}/one"}
+fit: {label: intent, pool: mean, fusion: last, epochs: 1, floor: none}
+sweeps:
+  first: {store: one, shots: [1, 2]}
+  again: {store: one, draw-from: first}
+"""
+
+
+def test_a_sweep_draws_only_from_runs_that_the_study_asks_for(ran: Ran, fusionkit: Command, tmp_path: Path) -> None:
+    """The folder of the sweep above it also holds runs of another number of shots, then runs of another draw."""
+    file, work = tmp_path / "drawing.yaml", tmp_path / "work"
+    file.write_text(DRAWING)
+    shutil.copytree(ran.work / "stores", work / "stores")
+    for setting, runs in (("shots=[1, 2]", 2), ("shots=1", 1), ("draw=nested", 2)):
+        given = ("--set", f"data={ran.data}", "--set", f"sweeps.first.{setting}")
+        done = fusionkit("run", file, *given, "--out", work, "--workers", 1)
+        assert done.code == 0, done.err
+        assert json.loads((work / "study.json").read_text())["steps"]["fit again"]["from"]["runs"] == runs
+    first, again = (RunsFolder(work / "runs" / name).records() for name in ("first", "again"))
+    drawn = [each["draw"] for each in first if each["spec"]["draw"] == "nested"]
+    assert len(drawn) == sum(each["draw"] in drawn for each in again) == 2
+
+
 def test_the_command_of_a_table_has_no_column_that_results_has_not(tmp_path: Path) -> None:
     comparison = Comparison(name="main", sweeps=("base",), by=("sweep", "fusion"), ranks=True)
     words = shlex.split(command_of(comparison, StudyFolder(tmp_path)))
@@ -228,6 +256,19 @@ def test_a_dry_run_knows_the_columns_of_a_conll_file(fusionkit: Command, tmp_pat
     done = fusionkit("run", tmp_path / "s.yaml", "--out", tmp_path / "work", "--dry-run", "--json")
     assert done.code == 0, done.err
     assert [step["state"] for step in json.loads(done.out)] == ["to do", "to do"]
+
+
+def test_a_dry_run_over_a_sample_scores_a_share_of_the_whole_validation(
+    ran: Ran, written: Callable[..., Any], tiny: str
+) -> None:
+    study, stores = written(tiny, "fit.validate-on=10%"), ran.work / "stores"
+    whole = {
+        name: SourceStore(stores / f"{name}.store", {"train": 4000, "validation": count, "test": 20}, 0, 0, 0.0)
+        for name, count in (("one", 300), ("two", 500))
+    }
+    for name, watched in (("base", 30), ("moved", 50)):
+        fitting, cost = sample_fit(study.sweeps[name], StudyFolder(ran.work), whole)
+        assert {cost.watched(spec) for spec in fitting.sweep.specs} == {watched}
 
 
 def test_a_dry_run_samples_a_rare_class(fusionkit: Command, tmp_path: Path) -> None:

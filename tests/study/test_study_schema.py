@@ -143,6 +143,8 @@ def test_the_grid_of_the_paper_is_six_hundred_runs_a_rate(tmp_path: Path) -> Non
         ("baseline: last", "interval: z"),
         ("rows: tokens", "figures: [shot]"),
         ("rows: tokens", "report: maybe"),
+        ("rows: tokens", "title: [one, two]"),
+        ("rows: tokens", "about: {x: y}"),
     ],
 )
 def test_what_a_study_is_refused_for_the_schema_marks_too(

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from fusionkit.cli.fit import fit as fit_command
+from fusionkit.cli.run import run as run_command
 from fusionkit.encode.job import make_job
 from fusionkit.encode.shard import Shard, encode_shard
 from fusionkit.encoder import load_encoder
@@ -59,13 +60,27 @@ def test_its_code_runs_only_where_it_is_trusted(
     assert "--trust-remote-code" in str(caught.value.remedy)
     words = "--task tagging --label tags --head linear-tagger --fusion last --method bitfit --epochs 2 --batch-size 8"
     command = [str(strange.path), "--out", str(tmp_path / "runs"), *words.split(), "--floor", "none"]
-    done = CliRunner().invoke(fit_command, [*command, "--trust-remote-code"], standalone_mode=False)
-    assert done.exception is None
+    planned = CliRunner().invoke(fit_command, [*command, "--dry-run"], standalone_mode=False)
+    assert isinstance(planned.exception, UntrustedCodeError)
+    for flags in (["--trust-remote-code", "--dry-run"], ["--trust-remote-code"]):
+        done = CliRunner().invoke(fit_command, [*command, *flags], standalone_mode=False)
+        assert done.exception is None
     record = RunsFolder(tmp_path / "runs").record(spec)
     assert record is not None
     assert record["status"] == "finished"
     (found,) = evaluate(tmp_path / "runs" / spec.digest, data=strange.path, split="test", trust_remote_code=True)
     assert found.scores["f1"] == pytest.approx(record["score"])
+
+
+def test_a_study_that_trusts_it_can_be_forecast(strange: Store, source_folder: Path, tmp_path: Path) -> None:
+    words = "store: towns, label: tags, head: linear-tagger, fusion: last, method: bitfit, epochs: 2, floor: none"
+    (tmp_path / "study.yaml").write_text(
+        f"encoder: {strange.path.parent}/encoder\nrows: tokens\nsources: {{towns: {source_folder}}}\n"
+        f"sweeps: {{tags: {{{words}}}}}\n"
+    )
+    command = [str(tmp_path / "study.yaml"), "--out", str(tmp_path / "work"), "--dry-run", "--trust-remote-code"]
+    done = CliRunner().invoke(run_command, command, standalone_mode=False)
+    assert done.exception is None
 
 
 def test_a_run_over_it_starts_from_the_text(strange: Store, specs: Callable[..., list[RunSpec]]) -> None:

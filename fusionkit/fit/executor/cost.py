@@ -25,6 +25,7 @@ from torch import nn
 
 from fusionkit.dataset.online_code import block_ends
 from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.units import Unit
 from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes
@@ -56,6 +57,13 @@ class CostModel:
     def __init__(self, context: SweepContext, sizes: Sizes | None = None) -> None:
         self.context, self._sizes = context, sizes
         self._shapes: dict[tuple[Any, ...], _Shape] = {}
+
+    def data(self, spec: RunSpec) -> TaskData:
+        """The splits that a run is counted over.
+
+        A sample may be smaller than the draw of an online code: its blocks count over the whole sample.
+        """
+        return self.context.data(spec if self._sizes is None else replace(spec, mdl=None))
 
     def learned(self, spec: RunSpec) -> int:
         """How many examples a run learns from."""
@@ -95,7 +103,7 @@ class CostModel:
 
     def products_over(self, spec: RunSpec, learned: int, scored: float) -> float:
         """Multiplications and additions of an epoch that trains on ``learned`` examples and scores ``scored``."""
-        data, shape = self.context.data(spec), self._shape(spec)
+        data, shape = self.data(spec), self._shape(spec)
         if not spec.is_frozen:
             return self._encoder_products(spec.from_layer or 0) * (3.0 * learned + scored)
         states = len(self.context.positions(spec)) * self.context.store.hidden
@@ -162,7 +170,7 @@ class CostModel:
         """The shape of a run's model, which is built on the meta device, once for all runs of one shape."""
         key = (spec.task, spec.label, spec.pool, shape_of(spec))
         if key not in self._shapes:
-            data, layers = self.context.data(spec), len(self.context.positions(spec))
+            data, layers = self.data(spec), len(self.context.positions(spec))
             classes = {name: len(part.labels) for name, part in data.parts.items()}
             with torch.device("meta"):
                 model = model_of(spec, layers, self.context.store.hidden, classes, data.sides, data.lm_head)

@@ -85,13 +85,15 @@ def forecast(
     device: str = "cpu",
     known: Measurements | None = None,
     halving: bool = False,
+    trust_remote_code: bool = False,
 ) -> tuple[Forecast, list[str]]:
     """What :func:`fusionkit.fit.fit` would take, and the notes that it would show. Arguments and errors are the same.
 
     ``known``: the measurements of other sweeps; new ones are added to it.
     """
     specs = [spec for spec in specs if not spec.is_floor]  # they take next to no time
-    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device), halving)
+    how = (device_of(device), halving)
+    prepared = prepare(store, specs, runs, starts, draws, retry_failed, *how, trust_remote_code=trust_remote_code)
     claims = Claims(runs.path, this_process())
     missing, context = prepared.missing, prepared.context
     measured, cost = known or Measurements(), CostModel(context)
@@ -180,7 +182,7 @@ def sampled(spec: RunSpec, runs: int, cost: CostModel) -> float:
     spec = dataclasses.replace(spec, steps_per_epoch=None)
     share = min(SAMPLE_SECONDS * RATE / (runs * cost.products(spec)), 1.0)
     learned = max(round(share * cost.learned(spec)), min(spec.batch_size, cost.learned(spec)))
-    part = sample_of(cost.context.data(spec), learned, max(round(share * cost.watched(spec)), LEAST))
+    part = sample_of(cost.data(spec), learned, max(round(share * cost.watched(spec)), LEAST))
     plain = dataclasses.replace(spec, epochs=EPOCHS, validate_every=1, **PLAIN)
     specs = [dataclasses.replace(plain, init_seed=seed) for seed in range(runs)]
     times = epoch_times(cost.context, specs, part, time.perf_counter)

@@ -42,12 +42,15 @@ class FixedDraws:
         return digest_of(sorted(self.ids))
 
 
-def open_draws(place: str | Path) -> list[FixedDraws]:
-    """The draws of a JSON file with a list of ids, or of finished runs; UsageError for anything else."""
-    path = Path(place).expanduser()
+def open_draws(place: str | Path | tuple[str, ...]) -> list[FixedDraws]:
+    """The draws of a JSON file with a list of ids, or of finished runs, also of several in one folder; UsageError for
+    anything else.
+    """
+    places: tuple[str | Path, ...] = place if isinstance(place, tuple) else (place,)
+    path = Path(places[0]).expanduser() if len(places) == 1 else Path(places[0]).parent
     if path.is_file():
         return [FixedDraws(_listed(path))]
-    records = [read_json(folder / RECORD) for folder in find_run(place)]
+    records = [read_json(folder / RECORD) for each in places for folder in find_run(each)]
     drew = [record for record in records if record.get("draw")]
     try:
         found = [FixedDraws(tuple(r["draw"]), RunSpec.from_dict(r["spec"]), r.get("data")) for r in drew]

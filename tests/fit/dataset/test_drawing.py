@@ -31,6 +31,7 @@ from fusionkit.fit.sweep.fixed_draws import FixedDraws, open_draws, with_draws
 from fusionkit.fit.train.decisions import score
 from fusionkit.fit.train.loop import train_run, train_unit
 from fusionkit.fit.train.result import RunResult
+from fusionkit.runs.record import digest_of_record
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS
@@ -326,10 +327,14 @@ def test_a_draw_that_is_none_or_several_is_refused(given: list[FixedDraws], what
 
 
 def test_runs_that_drew_nothing_have_nothing_to_give(store: Store, tmp_path: Path, watch: Any) -> None:
-    fitted(store, tmp_path / "runs", watch)
-    with pytest.raises(UsageError, match="holds no draw") as caught:
-        open_draws(tmp_path / "runs")
-    assert caught.value.received == "1 run on all of train"
+    records = fitted(store, tmp_path / "runs", watch, seeds=2)
+    folders = tuple(str(tmp_path / "runs" / digest_of_record(record)) for record in records)
+    places: list[Path | tuple[str, ...]] = [tmp_path / "runs", folders]
+    for place in places:
+        with pytest.raises(UsageError) as caught:
+            open_draws(place)
+        assert caught.value.what == f"{tmp_path / 'runs'} holds no draw"
+        assert caught.value.received == "2 runs on all of train"
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,14 @@ def test_a_sample_stands_for_data_of_any_size(store: Store) -> None:
     assert (whole.learned(spec), whole.learned(few)) == (sizes.train, 2 * data.classes)
 
 
+def test_a_sample_stands_for_an_online_code_over_a_draw_that_is_larger_than_it(store: Store) -> None:
+    choices: dict[str, Any] = {"task": "tagging", "fusions": ("linear",), "epochs": (1,)}
+    whole, first, *_, last = expand(store, **choices, mdl=True, draw="nested", shots=(64,))
+    cost = CostModel(SweepContext(store), Sizes(10_000, 100, 100))
+    assert 0 < cost.seconds(first) < cost.seconds(last) < cost.seconds(whole)
+    assert sampled(last, 1, cost) > 0
+
+
 def test_runs_of_one_kind_differ_in_sizes_seeds_and_rates_alone() -> None:
     one = spec_of(batch_size=16)
     for name, value in {"lr": 0.1, "data_seed": 3, "epochs": 99, "shots": 20, "validate_every": 5}.items():

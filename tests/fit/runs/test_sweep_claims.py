@@ -201,3 +201,12 @@ def test_what_a_killed_process_left_half_written_is_removed_with_the_next_attemp
 
 def test_others_are_told_of_the_process_and_its_machine() -> None:
     assert this_process() == f"process {os.getpid()} on {os.uname().nodename}"
+
+
+def test_a_folder_that_another_sweep_removes_meanwhile_is_a_new_one(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs.mkdir(exist_ok=True)
+    monkeypatch.setattr("fusionkit.runs.folder.is_runs", lambda path: path.rmdir())
+    RunsFolder(runs).claim()
+    assert not runs.exists()
