@@ -111,13 +111,14 @@ def encode_into(
         own_device = device if settings is None and planned_for is None else "cpu"
         source, columns, spec, encoder = load_inputs(bars.say, {**options, "device": own_device}, load)
         from fusionkit.encode.job import make_job
-        from fusionkit.encode.open_plan import is_finished
+        from fusionkit.encode.open_plan import is_finished, refuse_taken
         from fusionkit.encode.pipeline import encode_job
         from fusionkit.encode.shard import encode_shard
 
         job, run_parts = make_job(source, columns, store, spec, encoder, bars, limit, planned_for), None
-        # Workers are started last, so not for an unreadable source or a complete store.
+        # Workers are started last, so not for an unreadable source, a complete store or one that is refused.
         if settings is not None and (overwrite or not is_finished(job)):
+            refuse_taken(job, overwrite)
             from fusionkit.cluster.encode_workers import open_encode_workers
 
             workers = stack.enter_context(open_encode_workers(settings, device, stop))

@@ -69,6 +69,7 @@ class ClusterExecutor:
         self._job = FitJob(name, opening, str(runs.path.resolve()), made_by.threads)
         self._units: SubmittedTasks[tuple[str, tuple[RunSpec, ...]]] = SubmittedTasks(cluster.client)
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._kept: set[str] = set()  # runs whose records were seen here; another process may remove one to retry it
         cluster.client.subscribe_topic(name, self._receive)  # type: ignore[no-untyped-call]
 
     @property
@@ -123,7 +124,7 @@ class ClusterExecutor:
     def _await(self, digest: str) -> None:
         """Wait until the record of a run is seen here too; StoreError if it never is."""
         until = time.monotonic() + SHARED_SECONDS
-        while not self._runs.has(digest):
+        while digest not in self._kept and not self._runs.has(digest):
             if time.monotonic() > until:
                 raise StoreError(
                     f"a worker has kept the run {digest}, and it is not in {self._runs.path}",
@@ -132,3 +133,4 @@ class ClusterExecutor:
                     remedy="choose a shared folder for --out",
                 )
             time.sleep(0.05)
+        self._kept.add(digest)

@@ -123,8 +123,9 @@ def environments_of(settings: ClusterSettings, found: list[str]) -> list[dict[st
             remedy="choose fewer workers, or gpus: 0 to work on CPUs",
         )
     if pinned:
-        each = settings.threads or max(cores() // len(pinned), 1)
-        return [{"CUDA_VISIBLE_DEVICES": gpu, **_threads(each)} for gpu in pinned[: settings.workers]]
+        used = pinned[: settings.workers]
+        each = settings.threads or max(cores() // len(used), 1)
+        return [{"CUDA_VISIBLE_DEVICES": gpu, **_threads(each)} for gpu in used]
     count = settings.workers or max(cores() // (settings.threads or 1), 1)
     each = settings.threads or (max(cores() // count, 1) if settings.workers else 1)
     return [{"CUDA_VISIBLE_DEVICES": "", **_threads(each)} for _ in range(count)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from fusionkit.cluster.protocol import Cluster, workers_text
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.cluster.task_map import FailedItem, each_done
+from fusionkit.cluster.task_map import ATTEMPTS, FailedItem, each_done
 from fusionkit.encode.batches import Part
 from fusionkit.encode.job import EncodeProgress
 from fusionkit.encode.part_records import PartRecord, clear_failure, failures, record_failure
@@ -117,11 +117,13 @@ def name_of(part: Part) -> str:
     return part_path(Path(), part.split, part.chunk).stem
 
 
-def _would_meet_all(error: Exception) -> bool:
+def _would_meet_all(error: Exception, attempt: int) -> bool:
     """Whether an error would meet all other parts too: wrong usage, a full disk (a plain FusionkitError), a place that
-    does not answer, an unfit worker.
+    does not answer; a worker that is unfit, at the last attempt: others may be fit.
     """
-    return isinstance(error, (UsageError, UnfitWorkerError, UnansweredError)) or type(error) is FusionkitError
+    if isinstance(error, UnfitWorkerError):
+        return attempt == ATTEMPTS
+    return isinstance(error, (UsageError, UnansweredError)) or type(error) is FusionkitError
 
 
 def _failed(store: Place, aside: list[FailedItem[Part]], total: int) -> FusionkitError:

@@ -29,6 +29,7 @@ TLS = ("tls_ca", "tls_cert", "tls_key")
 DEVICES = ("auto", "cpu", "cuda")
 LEAST_MEMORY = 100_000_000  # bytes
 LINES = ("directives", "environment")
+OF_JOBS = ("partition", "account", "walltime", "memory", "python", "log_folder", *LINES)
 ONE_LINE = r"[^\n]*"  # a second line would be one of its own in the job's script
 
 
@@ -180,7 +181,9 @@ def read_settings(path: str | Path | None, **given: Any) -> ClusterSettings:
 
 
 def settings_of(written: YamlNode, **given: Any) -> ClusterSettings:
-    """The settings below ``cluster:`` in a file, or the whole file; as :func:`read_settings`."""
+    """The settings below ``cluster:`` in a file, or the whole file; as :func:`read_settings`. Those of Slurm's jobs are
+    refused without ``kind: slurm``, in the file or given.
+    """
     keys: Keys = ("cluster",) if "cluster" in written.value else ()
     block = written.value.get("cluster", written.value)
     if not isinstance(block, dict):
@@ -199,7 +202,18 @@ def settings_of(written: YamlNode, **given: Any) -> ClusterSettings:
         if name in read:
             read[name] = tuple(line for each in read[name] for line in each.splitlines())
     with errors_at(written.where(*keys)):
-        return ClusterSettings(**read | _set(given))
+        settings = ClusterSettings(**read | _set(given))
+    kinds = [kind for kind in (given.get("kind"), read.get("kind")) if kind is not None]
+    of_jobs = next((key for key in filled if key.replace("-", "_") in OF_JOBS), None)
+    if of_jobs is not None and "slurm" not in kinds:
+        raise written.wrong(
+            (*keys, of_jobs),
+            f"{of_jobs!r} is a setting of Slurm's jobs",
+            expected="kind: slurm",
+            received=f"kind: {kinds[0]}" if kinds else "no kind",
+            remedy="add `kind: slurm` or --cluster slurm, or leave that setting out",
+        )
+    return settings
 
 
 def _set(given: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shlex
 import subprocess
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,6 +15,7 @@ SECONDS = 60  # for one answer; a busy controller is slow
 # Variables that Slurm sets in a job. sbatch passes them on, but a worker's job must not take them for its own.
 OF_A_JOB = ("SLURM_", "SLURMD_", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES")
 OF_A_SITE = ("SLURM_CONF", "SLURM_CLUSTERS")
+OF_A_USER = ("SQUEUE_", "SCANCEL_")  # the user's own filters, which would hide jobs here
 
 
 class JobState(NamedTuple):
@@ -23,7 +26,8 @@ class JobState(NamedTuple):
 
 
 def submit(name: str, script: str) -> int:
-    """Hand a job to Slurm, under a name that no directive of the script and no ``SBATCH_JOB_NAME`` changes.
+    """Hand a job to Slurm, under a name that no directive of the script changes. Variables of the environment, such as
+    ``SBATCH_PARTITION``, go before a script's directives for sbatch, so these are options of the command too.
 
     Returns:
         its number.
@@ -31,7 +35,7 @@ def submit(name: str, script: str) -> int:
     Raises:
         UsageError: Slurm refuses it; the message has sbatch's own words. FusionkitError: there is no answer.
     """
-    done = _run(["sbatch", "--parsable", f"--job-name={name}"], script)
+    done = _run(["sbatch", "--parsable", *_directives(script), f"--job-name={name}"], script)
     number = done.stdout.strip().partition(";")[0]
     if done.returncode or not number.isdecimal():
         raise UsageError(
@@ -41,6 +45,24 @@ def submit(name: str, script: str) -> int:
             remedy="change that setting in --cluster-config",
         )
     return int(number)
+
+
+def _directives(script: str) -> list[str]:
+    """The options in a script's ``#SBATCH`` lines, which are those before its first command."""
+    head = itertools.takewhile(lambda line: line.startswith("#") or not line.strip(), script.splitlines())
+    found = list[str]()
+    for line in head:
+        if line.startswith("#SBATCH "):
+            try:
+                found += shlex.split(line.removeprefix("#SBATCH "), comments=True)
+            except ValueError as error:
+                raise UsageError(
+                    "a directive of a worker's job has an open quote",
+                    expected="--option=value, quoted as in a shell",
+                    received=line,
+                    remedy="close it in `directives` of --cluster-config",
+                ) from error
+    return found
 
 
 def active(name: str) -> dict[int, JobState] | None:
@@ -69,10 +91,9 @@ def offers_gpus(partition: str | None) -> bool:
 
 
 def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment without the variables of the job that this process is part of."""
-    if "SLURM_JOB_ID" not in environment:
-        return dict(environment)
-    return {name: value for name, value in environment.items() if name in OF_A_SITE or not name.startswith(OF_A_JOB)}
+    """An environment without the variables of the job that this process is part of, and without the user's filters."""
+    left = OF_A_USER + (OF_A_JOB if "SLURM_JOB_ID" in environment else ())
+    return {name: value for name, value in environment.items() if name in OF_A_SITE or not name.startswith(left)}
 
 
 def _run(command: list[str], given: str | None = None) -> subprocess.CompletedProcess[str]:

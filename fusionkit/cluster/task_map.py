@@ -46,7 +46,7 @@ def each_done(
     *,
     on_aside: Callable[[FailedItem[Item]], object],
     tick: Callable[[], None] = lambda: None,
-    hopeless: Callable[[Exception], bool] = lambda _: False,
+    hopeless: Callable[[Exception, int], bool] = lambda error, attempt: False,
     start_timeout: float = 300.0,
 ) -> Iterator[tuple[Item, Record]]:
     """Do all items and yield each with its record as it ends, except those that are set aside.
@@ -54,7 +54,7 @@ def each_done(
     Args:
         function: of an installed package, or pickled by value. on_aside: called as soon as an item is set aside.
         tick: called several times a second; what it raises ends the work.
-        hopeless: whether every item would meet an error. Such an error is raised instead of setting its item aside.
+        hopeless: whether every item would meet an error of this attempt, from 1. Such an error is raised at once.
         start_timeout: the most seconds without any worker.
 
     Raises:
@@ -81,11 +81,13 @@ def each_done(
                 except CancelledError:  # the scheduler forgot the task; the item was not at fault
                     tasks.submit((item, attempt), function, item)
                 except Exception as error:
+                    if hopeless(error, attempt):
+                        raise
                     if attempt < ATTEMPTS and not isinstance(error, KilledWorker):
                         again.append((item, attempt + 1))
                         continue
                     given_up += 1
-                    if hopeless(error) or (not done and given_up >= GIVE_UP):
+                    if not done and given_up >= GIVE_UP:
                         raise
                     on_aside(FailedItem(item, error, attempt))
                 else:

@@ -28,6 +28,7 @@ from fusionkit.io.places import Place, listed
 
 LEASE_SECONDS = 120.0
 RENEW_SECONDS = 20.0
+SETTLE_SECONDS = 2.0  # longer than one request: by then whoever found the same void lease has written its own
 
 
 class HeldError(UsageError):
@@ -101,6 +102,12 @@ def encoder_at(out: Place) -> str | None:
     """The processes that hold the lock of the store at ``out`` or of a share of it; None where there are none."""
     found = [_holder(path) for path in (_lock_path(out), *_share_locks(out))]
     return ", ".join(name for name in found if name is not None) or None
+
+
+def refuse_held(out: Place) -> None:
+    """Raise HeldError where :func:`encoder_at` finds a process; no lock is taken."""
+    if (holder := encoder_at(out)) is not None:
+        raise _held(out, holder)
 
 
 def _holder(path: Place) -> str | None:
@@ -202,7 +209,8 @@ class _Lease:
             found = _read(self._path)
         if not _in_force(found):
             self._write()
-        # If two found the same void lease, both have written, and the later one's lease holds.
+            # If two found the same void lease, both write it, and the later one's holds: wait for the other's write.
+            time.sleep(SETTLE_SECONDS)
         found = _read(self._path)
         if found.get("token") != self._token:
             raise _held(self._out, _name_in(found))

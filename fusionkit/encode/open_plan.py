@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fusionkit.encode.job import Job
+from fusionkit.encode.lock import refuse_held
 from fusionkit.encode.plan import refuse_over_budget, write_plan
 from fusionkit.encode.publish import has_leftovers
 from fusionkit.errors import StoreError
@@ -34,24 +35,46 @@ def open_plan(job: Job, overwrite: bool) -> OpenedPlan:
             would be larger than the job's budget.
     """
     out = job.out
-    wanted = _requested(job)
-    resumed = is_store(out) and (not overwrite or _is_begun(out, wanted))
-    if resumed:
-        complete = is_complete(out)
-        plan = checked(out / MANIFEST) if complete else read_plan(out)
-        refuse_other(out, _request_of(plan), wanted)
-        for split in plan["splits"]:
-            agreed_layout(out, plan, split)
-        if complete:
-            remove(out / PLAN)
-            return OpenedPlan(plan, resumed)
-        refuse_over_budget(out, plan, job.budget)
-    else:
+    plan = _found(job, overwrite)
+    resumed = plan is not None
+    if plan is None:
         job.progress.step("tokenising", sum(table.num_rows for table in job.source.splits.values()), 0, "examples")
         write_plan(job)
         plan = read_plan(out)
+    elif is_complete(out):
+        remove(out / PLAN)
+        return OpenedPlan(plan, resumed)
     _report_losses(job, plan)
     return OpenedPlan(plan, resumed)
+
+
+def refuse_taken(job: Job, overwrite: bool) -> None:
+    """Raise what an encode of the job would raise for what lies at its place; nothing is locked or changed.
+
+    Raises:
+        HeldError: another process encodes into the store. Others as :func:`open_plan`, but a store that is yet to be
+            planned may turn out larger than the budget.
+    """
+    with place_errors(job.out):
+        refuse_held(job.out)
+        _found(job, overwrite)
+
+
+def _found(job: Job, overwrite: bool) -> dict[str, Any] | None:
+    """The plan that the job goes on with, or the manifest if the store is complete; None if it plans the store anew.
+    Errors as :func:`open_plan`.
+    """
+    out, wanted = job.out, _requested(job)
+    if not is_store(out) or (overwrite and not _is_begun(out, wanted)):
+        return None
+    complete = is_complete(out)
+    plan = checked(out / MANIFEST) if complete else read_plan(out)
+    refuse_other(out, _request_of(plan), wanted)
+    for split in plan["splits"]:
+        agreed_layout(out, plan, split)
+    if not complete:
+        refuse_over_budget(out, plan, job.budget)
+    return plan
 
 
 def is_finished(job: Job) -> bool:

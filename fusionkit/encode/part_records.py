@@ -18,6 +18,7 @@ from fusionkit.encode.lock import encoder_at
 from fusionkit.errors import FusionkitError, StoreError
 from fusionkit.io.files import parse_json, write_json
 from fusionkit.io.places import Place, is_file, place_errors, read_all, read_bytes, remove, size_of, sizes_below
+from fusionkit.specs import digest_of
 from fusionkit.store.chunks import written_checksum
 from fusionkit.store.layout import chunk_name, part_path
 from fusionkit.store.manifest import read_manifest, read_plan, split_layout
@@ -34,6 +35,7 @@ class PartRecord:
         tokens: sub-tokens of its input. seconds: from reading its input to its durable chunk.
         crc32c, sizes: checksum of the content and bytes of each array's file, by the array's name.
         computed_with: as in :attr:`fusionkit.encoder.Encoder.computes_with`.
+        plan: digest of the plan; empty in records of earlier versions.
     """
 
     split: str
@@ -44,6 +46,17 @@ class PartRecord:
     crc32c: dict[str, int]
     sizes: dict[str, int]
     computed_with: dict[str, Any] = field(default_factory=dict)
+    plan: str = ""
+
+
+def plan_digest(plan: dict[str, Any]) -> str:
+    """The digest of a plan; of a manifest, the digest of the plan that it was written from."""
+    splits = {
+        split: {name: value for name, value in fields.items() if name != "chunks"}
+        for split, fields in plan["splits"].items()
+    }
+    planned = {name: value for name, value in plan.items() if name != "provenance"}
+    return digest_of({**planned, "splits": splits})
 
 
 def all_parts(plan: dict[str, Any]) -> list[Part]:
@@ -58,9 +71,9 @@ def finished_parts(store: Place, plan: dict[str, Any]) -> dict[Part, PartRecord]
     sizes: dict[str, int] = {}
     for split in plan["splits"]:
         sizes |= {f"{STATES}/{split}/{name}": size for name, size in sizes_below(states_path(store) / split).items()}
-    found = {}
+    found, digest = {}, plan_digest(plan)
     for part, name in names.items():
-        if name in contents and (record := _valid_record(contents[name], store, plan, part, sizes)):
+        if name in contents and (record := _valid_record(contents[name], store, plan, digest, part, sizes)):
             found[part] = record
     return found
 
@@ -72,20 +85,25 @@ def finished_part(store: Place, plan: dict[str, Any], part: Part) -> PartRecord 
         return None
     names = [chunk_name(part.split, part.chunk, array.name) for array in split_layout(plan, part.split).arrays]
     sizes = {name: size_of(store / name) for name in names if is_file(store / name)}
-    return _valid_record(read_bytes(path), store, plan, part, sizes)
+    return _valid_record(read_bytes(path), store, plan, plan_digest(plan), part, sizes)
 
 
 def _valid_record(
-    content: bytes, store: Place, plan: dict[str, Any], part: Part, sizes: dict[str, int]
+    content: bytes, store: Place, plan: dict[str, Any], digest: str, part: Part, sizes: dict[str, int]
 ) -> PartRecord | None:
-    """The record with this content, if it is the part's and its chunks are there; ``sizes``: of chunks, by name."""
+    """The record with this content, if it is the part's and its chunks are there.
+
+    Args:
+        digest: of the plan. sizes: of chunks, by name.
+    """
     layout = split_layout(plan, part.split)
     start, stop = layout.chunk_rows(part.chunk)
     names = [array.name for array in layout.arrays]
     try:
         record = PartRecord(**parse_json(content, part_path(store, part.split, part.chunk)))
         valid = (
-            (record.split, record.chunk, record.rows) == (part.split, part.chunk, stop - start)
+            record.plan == digest  # a process of an earlier plan may write late
+            and (record.split, record.chunk, record.rows) == (part.split, part.chunk, stop - start)
             and type(record.tokens) is int
             and 0 <= record.tokens <= plan["splits"][part.split]["tokens"]
             and 0 <= record.seconds < float("inf")

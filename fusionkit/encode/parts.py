@@ -18,7 +18,7 @@ import torch
 from fusionkit.encode.batches import Part, PartInput, PartReader, batch_rows, forward, gather_of
 from fusionkit.encode.batching import Batching
 from fusionkit.encode.output_blocks import TORCH_DTYPES, PartBuffer, RowBlock, is_finite
-from fusionkit.encode.part_records import PartRecord
+from fusionkit.encode.part_records import PartRecord, plan_digest
 from fusionkit.encode.repeats import RepeatCache
 from fusionkit.encode.upload import BatchWork, on_device
 from fusionkit.encoder import Encoder
@@ -71,11 +71,11 @@ class PartEncoder:
         self, store: Place, plan: dict[str, Any], encoder: Encoder, buffers: int = 1, dtype: str | None = None
     ) -> None:
         encoder.refuse_device()
-        self._store, self._plan, self._encoder = store, plan, encoder
+        self._store, self._plan, self._encoder, self._digest = store, plan, encoder, plan_digest(plan)
         self._layouts = {split: split_layout(plan, split) for split in plan["splits"]}
         self._dtype = TORCH_DTYPES[dtype or plan["dtype"]]
         self._reader = PartReader(store, plan)
-        self._repeats = RepeatCache(store, plan, encoder, self._dtype)
+        self._repeats = RepeatCache(store, plan, encoder, self._dtype, self._digest)
         # Free buffers, the most recently used first; None stands for a buffer that is made when it is needed.
         self._buffers: queue.LifoQueue[PartBuffer | None] = queue.LifoQueue()
         for _ in range(buffers):
@@ -158,7 +158,7 @@ class PartEncoder:
         """Write a part's chunks durably, then its record; its buffer is free afterwards.
 
         Args:
-            check: called before anything is written; its errors pass through.
+            check: called before the chunks are written, and again before the record; its errors pass through.
 
         Raises:
             NotFiniteError: states that the store's precision cannot hold; nothing is written. See :meth:`not_finite`.
@@ -193,7 +193,9 @@ class PartEncoder:
                 crc32c={name: stamp.crc32c for name, stamp in stamps.items()},
                 sizes={name: stamp.size for name, stamp in stamps.items()},
                 computed_with=self._encoder.computes_with,
+                plan=self._digest,
             )
+            check()
             write_json(part_path(self._store, part.split, part.chunk), asdict(record))
             self._repeats.written(part)
             return record

@@ -83,8 +83,7 @@ def repair(store: Place, parts: list[Part], encoder: Encoder) -> list[Part]:
                 raise IdentityError(error.what, remedy="name the encoder that made the store with --encoder") from None
         part_encoder = PartEncoder(store, manifest, encoder)
         for part in parts:
-            check_lock()
-            checksums = part_encoder.encode(part).crc32c
+            checksums = part_encoder.encode(part, check=check_lock).crc32c
             chunks = manifest["splits"][part.split]["chunks"]
             if checksums != {name: chunks[name][part.chunk] for name in checksums}:
                 for name, crc32c in checksums.items():

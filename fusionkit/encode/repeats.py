@@ -90,11 +90,11 @@ class RepeatCache:
     """The rows of repeated sequences; a least-recently-used cache of :data:`CACHED_BYTES`.
 
     Args:
-        dtype: the precision of the rows; chunks are read only if it is the store's.
+        dtype: the precision of the rows; chunks are read only if it is the store's. digest: of the plan.
     """
 
-    def __init__(self, store: Place, plan: dict[str, Any], encoder: Encoder, dtype: torch.dtype) -> None:
-        self._store, self._plan, self._encoder, self._dtype = store, plan, encoder, dtype
+    def __init__(self, store: Place, plan: dict[str, Any], encoder: Encoder, dtype: torch.dtype, digest: str) -> None:
+        self._store, self._plan, self._encoder, self._dtype, self._digest = store, plan, encoder, dtype, digest
         # It needs its own reader: sequences are looked up while another thread reads the next part.
         self._reader = PartReader(store, plan)
         self._cached: OrderedDict[int, RowBlock] = OrderedDict()
@@ -163,9 +163,10 @@ class RepeatCache:
             layout = split_layout(self._plan, part.split)
             places = {array: chunk_path(self._store, part.split, part.chunk, array.name) for array in layout.arrays}
             try:
-                recorded = read_json(record)["crc32c"]
-                faults = [chunk_fault(path, array, "none", recorded[array.name]) for array, path in places.items()]
-                self._valid[part] = not any(faults)
+                recorded = read_json(record)
+                sums = recorded["crc32c"]
+                faults = [chunk_fault(path, array, "none", sums[array.name]) for array, path in places.items()]
+                self._valid[part] = recorded["plan"] == self._digest and not any(faults)
             except (OSError, StoreError, LookupError, TypeError):
                 self._valid[part] = False
         return self._valid[part]

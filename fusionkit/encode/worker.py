@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ class _EncodeSession:
                 received="others" if encoder.identity["revision"] is None else str(encoder.identity["revision"]),
                 remedy="put the same encoder on every machine, or name a hub id with --encoder-revision",
             )
+        self._refuse_versions()
         self._parts = PartEncoder(self.store, self._plan, encoder)
 
     def do(self, part: Part) -> PartRecord:
@@ -86,6 +88,18 @@ class _EncodeSession:
             return found  # written by a worker that was lost before it could report the part
         # The plan is read again before writing: the store may have been planned anew meanwhile.
         return self._parts.encode(part, check=self._read_plan)
+
+    def _refuse_versions(self) -> None:
+        """Another version may compute other states: the identity of the store names those of the plan."""
+        planned: dict[str, str] = self._plan["identity"]["versions"]
+        here = {name: version(name) for name in planned}
+        if here != planned:
+            raise UnfitWorkerError(
+                f"other versions of packages on {socket.gethostname()}",
+                expected=", ".join(f"{name} {number}" for name, number in planned.items()),
+                received=", ".join(f"{name} {number}" for name, number in here.items()),
+                remedy="install the same versions on every machine",
+            )
 
     def _read_plan(self) -> dict[str, Any]:
         try:

@@ -276,9 +276,9 @@ def _fault(found: Any) -> str | None:
     """The reason why a user's class is not a method, or None."""
     if not (isinstance(found, type) and callable(getattr(found, "attach", None))):
         return "it is no class with attach"
-    if not isinstance(getattr(found, "entry", None), MethodEntry):
+    if not isinstance(entry := getattr(found, "entry", None), MethodEntry):
         return "its entry is no MethodEntry"
-    if not found.entry.rates:
+    if not entry.rates:
         return "its entry has no rates"
     return options_fault(found)
 

@@ -7,22 +7,27 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from safetensors.torch import load_file, save_file
 from torch import get_num_threads, set_num_threads
 
+from fusionkit.cli.encode import encode_into
 from fusionkit.cluster import Cluster, ClusterSettings
 from fusionkit.cluster.part_map import cluster_parts
 from fusionkit.encode import encode
 from fusionkit.encode.batches import Part
+from fusionkit.encode.lock import HeldError, only_encoder
 from fusionkit.encode.part_records import record_failure, store_status
 from fusionkit.encode.parts import NotFiniteError
 from fusionkit.encode.worker import UnfitWorkerError
 from fusionkit.encoder import Encoder, load_encoder
-from fusionkit.errors import StoppedError
+from fusionkit.errors import IdentityError, StoppedError, UsageError
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import layout, open_store
@@ -197,3 +202,44 @@ def test_a_worker_with_another_encoder_is_refused(
     assert not list((tmp_path / "s" / "parts").iterdir())
     assert encoded(tmp_path / "s").outcome == "resumed"
     assert open_store(tmp_path / "s").rows == "words"
+
+
+def test_a_worker_with_another_version_of_a_library_is_refused(
+    cluster: Cluster, settings: ClusterSettings, encoder: Encoder, encoded: Encoding, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Its states might be others: the store's identity has the driver's version."""
+    with monkeypatch.context() as patch:
+        patch.setattr("fusionkit.encode.job.version", lambda name: "0.1" if name == "tokenizers" else version(name))
+        with pytest.raises(UnfitWorkerError, match="other versions") as caught:
+            encoded(tmp_path / "s", run_parts=cluster_parts(cluster, encoder, settings))
+    assert "tokenizers 0.1" in str(caught.value.expected)
+    assert f"tokenizers {version('tokenizers')}" in str(caught.value.received)
+    assert "install the same versions" in str(caught.value.remedy)
+    assert not list((tmp_path / "s" / "parts").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "limit", "error"),
+    [({"rows": "mean"}, None, IdentityError), ({}, None, HeldError), ({}, 1, UsageError)],
+    ids=["other rows", "another process", "budget"],
+)
+def test_what_is_refused_is_told_before_any_worker_is_asked_for(
+    encoded: Encoding, place: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any], limit: int | None, error: type[Exception],
+) -> None:  # fmt: skip
+    """A worker's job may wait in a queue for a day."""
+    asked = Mock(side_effect=StoppedError("a worker is asked for"))
+    monkeypatch.setattr("fusionkit.cluster.encode_workers.open_encode_workers", asked)
+    given, out = {"source": str(place), "encoder": str(model), **options}, tmp_path / "s"
+    with pytest.raises(StoppedError):
+        encoded(out, stop=lambda: True)
+    with ExitStack() as stack:
+        if error is HeldError:
+            stack.enter_context(only_encoder(out))
+        with pytest.raises(error) as caught:
+            encode_into(out, given, "auto", ClusterSettings(kind="slurm"), limit=limit)
+    assert type(caught.value) is error
+    assert not asked.called
+    with pytest.raises(StoppedError, match="a worker is asked for"):
+        encode_into(out, given, "auto", ClusterSettings(kind="slurm"), overwrite=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from fusionkit.cluster import ClusterSettings, protocol, slurm, slurm_commands
+from fusionkit.cluster.job_script import job_script
 from fusionkit.cluster.slurm import SlurmCluster
-from fusionkit.cluster.slurm_commands import JobState
+from fusionkit.cluster.slurm_commands import JobState, outside_of_jobs
 from fusionkit.errors import FusionkitError
 
 ENDED = "the workers' jobs end before they are workers"
@@ -57,7 +59,7 @@ def test_a_job_that_ends_at_once_is_replaced_while_another_starts(
 
 
 def test_a_job_has_the_name_by_which_it_is_found_whatever_the_user_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``sbatch`` takes SBATCH_JOB_NAME and later directives before a script's own name."""
+    """``sbatch`` takes SBATCH_JOB_NAME before a script's own name, and the last of two names on its command line."""
     asked = list[list[str]]()
 
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
@@ -66,4 +68,41 @@ def test_a_job_has_the_name_by_which_it_is_found_whatever_the_user_has_set(monke
 
     monkeypatch.setattr(subprocess, "run", run)
     assert slurm_commands.submit("fusionkit-0", "#!/bin/bash\n#SBATCH --job-name=mine\n") == 7
-    assert asked == [["sbatch", "--parsable", "--job-name=fusionkit-0"]]
+    assert asked == [["sbatch", "--parsable", "--job-name=mine", "--job-name=fusionkit-0"]]
+
+
+def test_what_a_script_asks_for_is_on_the_command_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``sbatch`` takes variables like SBATCH_PARTITION before a script's directives."""
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{tmp_path}/asked'\necho '7;cluster'\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{sbatch.parent}:{os.environ['PATH']}")
+    settings = ClusterSettings(
+        kind="slurm", partition="gpu", walltime="04:00:00", log_folder=str(tmp_path / 'our "logs"'),
+        directives=("--qos=short", "--comment='two words'"), environment=("#SBATCH --partition=other",),
+    )  # fmt: skip
+    script = job_script(settings, "fusionkit-0", "tcp://host:1", 1)
+    assert "#SBATCH --partition=other" in script.splitlines()
+    assert slurm_commands.submit("fusionkit-0", script) == 7
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        "--parsable",
+        "--job-name=fusionkit-0",
+        f'--output={tmp_path}/our "logs"/fusionkit-0-%j.log',
+        "--partition=gpu",
+        "--time=04:00:00",
+        "--ntasks=1",
+        "--cpus-per-task=1",
+        "--gres=gpu:1",
+        "--no-requeue",
+        "--open-mode=append",
+        "--qos=short",
+        "--comment=two words",
+        "--job-name=fusionkit-0",
+    ]
+
+
+def test_what_a_user_has_set_for_looking_at_jobs_hides_none() -> None:
+    own = {"SQUEUE_STATES": "PENDING", "SCANCEL_USER": "somebody", "SLURM_CONF": "/c", "CUDA_VISIBLE_DEVICES": "0"}
+    assert outside_of_jobs(own) == {"SLURM_CONF": "/c", "CUDA_VISIBLE_DEVICES": "0"}
+    assert outside_of_jobs({**own, "SLURM_JOB_ID": "7"}) == {"SLURM_CONF": "/c"}

@@ -70,18 +70,23 @@ def test_what_fails_everywhere_ends_the_work_at_once(cluster: Cluster, tmp_path:
     assert len(list(tmp_path.iterdir())) < 100
 
 
-def test_a_hopeless_error_is_raised_as_it_came(cluster: Cluster) -> None:
+def test_a_hopeless_error_is_raised_as_it_came_and_its_item_is_not_tried_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     def work(item: int) -> int:
         if item == 5:
+            with (tmp_path / "tries").open("a") as file:
+                file.write("x")
             raise FusionkitError("the disk is full", received="no space")
         return item
 
     working = each_done(
-        cluster, work, range(50), on_aside=refused, hopeless=lambda error: isinstance(error, FusionkitError)
+        cluster, work, range(50), on_aside=refused, hopeless=lambda error, attempt: isinstance(error, FusionkitError)
     )
     with pytest.raises(FusionkitError, match="the disk is full") as caught:
         list(working)
     assert caught.value.received == "no space"
+    assert (tmp_path / "tries").read_text() == "x"
 
 
 # Dask sometimes leaves a half-open connection to a killed worker to the garbage collector.

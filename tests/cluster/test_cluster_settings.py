@@ -99,9 +99,37 @@ def test_walltimes_are_those_that_sbatch_takes(walltime: str) -> None:
 
 def test_quotes_change_nothing_and_a_key_alone_leaves_the_default(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
-    path.write_text('public: "True"\npartition:\nenvironment: |\n  module load cuda\n  . venv/bin/activate\n')
+    environment = "environment: |\n  module load cuda\n  . venv/bin/activate\n"
+    path.write_text(f'kind: slurm\npublic: "True"\npartition:\n{environment}')
     commands = ("module load cuda", ". venv/bin/activate")
-    assert read_settings(path) == ClusterSettings(public=True, environment=commands)
+    assert read_settings(path) == ClusterSettings(kind="slurm", public=True, environment=commands)
+
+
+@pytest.mark.parametrize(
+    ("content", "received"),
+    [
+        ("threads: 2\nwalltime: 04:00:00", "no kind"),
+        ("threads: 2\nlog-folder: logs", "no kind"),
+        ("kind: local\nenvironment: [module load cuda]", "kind: local"),
+        ("kind: tcp://head-node:8786\npartition: gpu", "kind: tcp://head-node:8786"),
+    ],
+)
+def test_settings_of_jobs_are_refused_where_there_are_none(tmp_path: Path, content: str, received: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=r"line 2: .* is a setting of Slurm's jobs") as caught:
+        read_settings(path)
+    assert caught.value.received == received
+    assert "--cluster slurm" in str(caught.value.remedy)
+    assert read_settings(path, kind="slurm").kind == "slurm"
+
+
+def test_a_file_for_slurm_may_be_used_without(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(WHOLE)
+    assert read_settings(path, kind="local").kind == "local"
+    path.write_text("partition:\ngpus: 0\n")
+    assert read_settings(path) == ClusterSettings(gpus=0)
 
 
 def test_the_interpreter_of_a_job_may_be_below_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +225,8 @@ def test_certificates_are_three_files(certificates: dict[str, Any]) -> None:
         ({"threads": 1, "gpus": 0}, ["0", "1"], [("", 1)] * cores()),
         ({"threads": 4}, ["0", "3"], [("0", 4), ("3", 4)]),
         ({"workers": 1, "threads": 4}, ["0", "3"], [("0", 4)]),
+        ({"workers": 1}, ["0", "3"], [("0", cores())]),
+        ({}, ["0", "3"], [("0", max(cores() // 2, 1)), ("3", max(cores() // 2, 1))]),
     ],
 )
 def test_a_worker_has_one_gpu_of_its_own_or_its_share_of_the_cores(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,13 +19,13 @@ from numpy.typing import NDArray
 from fusionkit.encode import EncodeProgress, EncodeReport
 from fusionkit.encode.batches import Part
 from fusionkit.encode.job import make_job
-from fusionkit.encode.part_records import PartRecord, all_parts
+from fusionkit.encode.part_records import PartRecord, all_parts, finished_part, finished_parts
 from fusionkit.encode.parts import ComputedPart, PartEncoder
 from fusionkit.encode.pipeline import serial_parts
 from fusionkit.encode.plan import write_plan
 from fusionkit.encode.upload import BatchWork, in_one_copy
 from fusionkit.encoder import Encoder
-from fusionkit.errors import FusionkitError, StoppedError
+from fusionkit.errors import FusionkitError, StoppedError, StoreError
 from fusionkit.sources import Source, guess_columns
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import layout, open_store
@@ -230,3 +233,38 @@ def test_no_more_parts_are_computed_and_unwritten_than_there_are_buffers(
     parts.write(computed[1])
     waiting.join(timeout=30)
     assert computed[3].buffer is computed[1].buffer
+
+
+def test_the_record_of_another_plan_is_no_finished_part(
+    source: Source, encoder: Encoder, encoded: Encoding, assert_same: Same, whole: Path, tmp_path: Path
+) -> None:
+    """A process that works on an earlier plan, of another checkpoint, may write late."""
+    earlier = dataclasses.replace(encoder, identity={**encoder.identity, "weights": "0123"})
+    for name, model in (("earlier", earlier), ("s", encoder)):
+        with pytest.raises(KeyboardInterrupt):
+            encoded(source, tmp_path / name, model=model, run_parts=stopping_after(4, encoder))
+    out = tmp_path / "s"
+    records = sorted((out / "parts").iterdir())
+    shutil.copy(tmp_path / "earlier" / "parts" / records[1].name, records[1])
+    unbound = json.loads(records[2].read_text())
+    del unbound["plan"]
+    records[2].write_text(json.dumps(unbound))
+    plan = read_plan(out)
+    assert list(finished_parts(out, plan)) == [Part("train", 0), Part("train", 3)]
+    assert [finished_part(out, plan, Part("train", chunk)) is None for chunk in range(4)] == [False, True, True, False]
+    report = encoded(source, out)
+    assert report.outcome == "resumed"
+    assert_same(out, whole)
+    parts = [json.loads(file.read_text()) for file in sorted((out / "parts").iterdir())]
+    assert report.tokens == sum(part["tokens"] for part in [*parts[1:3], *parts[4:]])
+
+
+def test_a_part_has_no_record_where_its_store_was_planned_anew_while_its_chunk_was_written(
+    source: Source, encoder: Encoder, tmp_path: Path
+) -> None:
+    write_plan(make_job(source, guess_columns(source), tmp_path / "s", EncodeSpec(), encoder))
+    plan = read_plan(tmp_path / "s")
+    check = Mock(side_effect=[None, StoreError("planned anew")])
+    with pytest.raises(StoreError, match="planned anew"):
+        PartEncoder(tmp_path / "s", plan, encoder).encode(all_parts(plan)[0], check=check)
+    assert list((tmp_path / "s" / "parts").iterdir()) == []

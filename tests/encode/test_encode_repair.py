@@ -72,6 +72,20 @@ def test_a_chunk_that_comes_out_otherwise_is_told_and_recorded(store: Path, whol
     assert [i for i in range(7) if before[i] != after[i]] == [3]
 
 
+def test_a_store_whose_records_name_no_plan_is_mended(
+    store: Path, whole: Path, encoder: Encoder, assert_same: Callable[[Path, Path], None]
+) -> None:
+    """Earlier versions wrote no plan; what is written now has that of the store."""
+    for path in (store / "parts").iterdir():
+        record = json.loads(path.read_text())
+        del record["plan"]
+        path.write_text(json.dumps(record))
+    (store / CHUNKS.format("train", 3)).unlink()
+    assert repair(store, damaged_parts(store, faults(store)), encoder) == []
+    assert_same(store, whole)
+    assert len({json.loads((each / "parts" / "train-00003.json").read_text())["plan"] for each in (store, whole)}) == 1
+
+
 def test_another_encoder_repairs_nothing(store: Path, encoder: Encoder) -> None:
     (store / CHUNKS.format("train", 3)).unlink()
     other = dataclasses.replace(encoder, identity={**encoder.identity, "weights": "0123"})

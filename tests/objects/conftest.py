@@ -25,7 +25,7 @@ import pytest
 from fsspec.asyn import AsyncFileSystem
 from upath import UPath
 
-from fusionkit.encode import EncodeReport, encode
+from fusionkit.encode import EncodeReport, encode, lock
 from fusionkit.encoder import Encoder
 from fusionkit.io import places
 from fusionkit.io.places import Place, place_of
@@ -169,6 +169,12 @@ def put(store: Path, out: UPath) -> UPath:
     names = [path.relative_to(store).as_posix() for path in store.rglob("*") if path.is_file()]
     out.fs.put([str(store / name) for name in names], [(out / name).path for name in names])
     return out
+
+
+@pytest.fixture(autouse=True)
+def _settled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for another process that takes over the same ended lease: there is none."""
+    monkeypatch.setattr(lock, "SETTLE_SECONDS", 0.0)
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,30 @@ def test_a_lease_that_is_damaged_does_not_count(bucket: Any, encoded: Encoding, 
     (bucket / ".s.lock").write_bytes(b"{")
     assert encoded(bucket / "s", rows="mean").outcome == "encoded"
     assert_same(bucket.folder / "s", rows="mean")
+
+
+def test_of_two_that_find_the_same_ended_lease_only_one_has_it(
+    bucket: Any, lease: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second has seen that it has ended before the first writes its own, and writes after the first."""
+    monkeypatch.setattr(lock, "SETTLE_SECONDS", 1.0)
+    path = bucket / ".s.lock"
+    path.write_bytes(json.dumps({"until": 0.0}).encode())
+    first, second = (lock._Lease(path, bucket / "s") for _ in range(2))
+    write, taking = second._write, list[Future[None]]()
+    with ThreadPoolExecutor(1) as pool:
+
+        def after_the_first(*given: Any) -> None:
+            taking.append(pool.submit(first.acquire))
+            while (lease() or {}).get("token") != first._token:
+                threading.Event().wait(0.01)
+            write(*given)
+
+        monkeypatch.setattr(second, "_write", after_the_first)
+        second.acquire()
+        with pytest.raises(lock.HeldError, match="another process encodes into"):
+            taking[0].result()
+    assert lease()["token"] == second._token
 
 
 def test_a_lease_is_renewed(bucket: Any, lease: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
