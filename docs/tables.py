@@ -273,7 +273,7 @@ def paragraph(thing: Any, word: str | None = None) -> str:
 def sentence(thing: Any, word: str) -> str:
     """What stands behind ``Parameters:`` or ``Dropout acts on`` in a docstring, up to its full stop; else ``none``."""
     text = " ".join((inspect.getdoc(thing) or "").split())
-    found = re.search(rf"\b{word}:? (.+?)\.(?= |$)", text)
+    found = re.search(rf"\b{word}:? (.+?)(?<!et al)\.(?= |$)", text)
     return markdown(found[1]) if found else "none"
 
 

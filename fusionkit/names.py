@@ -13,6 +13,7 @@ TASKS = ("classification", "pair-classification", "tagging", "regression", "mult
 INTERVALS = ("t", "bootstrap")
 TESTS = ("permutation", "bootstrap", "t")
 EVERY_LAYER = "layer:*"  # in a sweep: each stored layer alone
+MEAN = "mean"  # in results: stands for the task, of the mean over tasks
 OVER = ("seeds", "examples", "both")  # intervals and p-values generalise to other seeds, other test examples, or both
 BLOCKS = ("data_seed", "data")  # the unit that is resampled as a whole when groups are compared
 CHOOSERS = ("validation",)

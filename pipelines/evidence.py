@@ -49,6 +49,7 @@ import yaml
 from fusionkit.errors import FusionkitError, unknown_name
 from fusionkit.io.files import write_durably
 from fusionkit.machine.resources import cores
+from fusionkit.metrics import metric_name
 from fusionkit.plural import counted
 from fusionkit.runs.choice import chosen_by, runs_of
 from fusionkit.runs.floors import are_floors
@@ -352,12 +353,15 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
         by_digest = {record["digest"]: record for record in records}
         keys = group_columns(counted.frame, comparison.by, counted.columns, comparison.average)
         return weights_table(only(counted.frame, choice), keys, by_digest)
-    summaries, notes = [], list[str]()
+    summaries, of_notes = [], dict[str, list[str]]()  # the metrics that each note is about
     for metric in metrics:
         of_metric = dataclasses.replace(comparison, metric=metric, choose_by=None)
         scores = frame_of(of_metric, sweeps)  # floors are not among the runs that were counted
         summary, notes = summary_of(of_metric, runs_of(counted.frame, scores, comparison.by), print, answers_of(sweeps))
         summaries.append(only(on_test(summary), choice))
+        for note in notes:
+            of_notes.setdefault(note, []).append(metric_name(metric))
+    notes = [note if len(of) == len(metrics) else f"{', '.join(of)}: {note}" for note, of in of_notes.items()]
     across = comparison.across if len(metrics) == 1 else "metric"
     return markdown(pd.concat(summaries), [*counted.notes, *notes] if told else (), across)
 

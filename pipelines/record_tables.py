@@ -11,10 +11,11 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.errors import unknown_name
+from fusionkit.metrics import LESS_IS_BETTER, times_of
 from fusionkit.runs.comparison.ties import TIED
 from fusionkit.runs.record import answers_in
 from fusionkit.runs.shown_split import SCORED_ON, TEST
-from fusionkit.runs.tables.format_cells import cell
+from fusionkit.runs.tables.format_cells import NOTHING, cell, score_text
 from fusionkit.specs import FROZEN
 from fusionkit.statistics.kept_answers import RunAnswers
 
@@ -84,11 +85,10 @@ def grid_table(summary: pd.DataFrame, by: Sequence[str], across: str) -> str:
         rates = sorted(group["rate"].unique())
         told = [" / ".join(f"{rate:g}" for rate in rates)]
         for head in heads:
-            scores = group[group[across].astype(str) == head].set_index("rate")["mean"].reindex(rates)
-            texts = ["–" if pd.isna(mean) else f"{100 * mean:.1f}" for mean in scores]
-            best = [mean == scores.max() for mean in scores]
-            marked = [f"**{text}**" if first else text for text, first in zip(texts, best, strict=True)]
-            told.append("" if scores.isna().all() else " / ".join(marked))
+            own = group[group[across].astype(str) == head].set_index("rate").reindex(rates)
+            best = _from_best(own)["mean"].tolist()[:1]
+            texts = [f"**{_score(row)}**" if row["mean"] in best else _score(row) for _, row in own.iterrows()]
+            told.append(" / ".join(texts) if best else "")
         rows.append([*map(cell, names), *told])
     return _lines(rows)
 
@@ -101,14 +101,17 @@ def _rate(row: pd.Series[Any]) -> float:
 
 def guideline_table(summary: pd.DataFrame) -> str:
     """A Markdown table with a line for each data set and number of examples: the best method, those that do not differ
-    significantly from it, the quickest of all these, and the best frozen fusion.
+    significantly from it, the quickest of all these, and the best frozen fusion. Where nothing was tested the best
+    stands alone.
     """
     rows = [["data", "shots", "best", "no significant difference to it", "quickest of these", "best frozen fusion"]]
     rows.append(["---"] * len(rows[0]))
-    for (data, shots), group in summary.groupby(["data", "shots"], sort=False, dropna=False):
-        tied = group[group[TIED].astype(bool)].sort_values("mean", ascending=False)
-        frozen = group[group["method"] == FROZEN]
-        quickest, last = tied.loc[tied["seconds_alone"].idxmin()], frozen.loc[frozen["mean"].idxmax()]
+    for (data, shots), group in summary.dropna(subset="mean").groupby(["data", "shots"], sort=False, dropna=False):
+        ranked = _from_best(group)
+        tied = ranked[ranked[TIED].fillna(False).astype(bool)]
+        tied = ranked[:1] if tied.empty else tied
+        frozen = ranked[ranked["method"] == FROZEN]
+        quickest = tied.loc[tied["seconds_alone"].idxmin()]
         others = ", ".join(_scored(row) for _, row in tied.iloc[1:].iterrows())
         seconds = quickest["seconds_alone"]
         timed = f"{_name(quickest)}, {seconds:.{0 if seconds >= 10 else 1}f} s"
@@ -117,16 +120,26 @@ def guideline_table(summary: pd.DataFrame) -> str:
                 str(data),
                 "all" if pd.isna(shots) else cell(shots),
                 _scored(tied.iloc[0]),
-                others or "–",
+                others or NOTHING,
                 timed,
-                _scored(last),
+                NOTHING if frozen.empty else _scored(frozen.iloc[0]),
             ]
         )
     return _lines(rows)
 
 
+def _from_best(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that have a score, the best mean first."""
+    least_first = bool(rows["metric"].isin(LESS_IS_BETTER).any())
+    return rows.dropna(subset="mean").sort_values("mean", ascending=least_first, kind="stable")
+
+
 def _scored(row: pd.Series[Any]) -> str:
-    return f"{_name(row)} {100 * row['mean']:.1f}"
+    return f"{_name(row)} {_score(row)}"
+
+
+def _score(row: pd.Series[Any]) -> str:
+    return score_text(row["mean"], times=times_of(row["metric"]))
 
 
 def _name(row: pd.Series[Any]) -> str:

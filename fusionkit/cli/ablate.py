@@ -16,6 +16,8 @@ from fusionkit.plural import counted
 if TYPE_CHECKING:
     from fusionkit.runs.ablations import Ablation
 
+CELL = 7  # columns of a number, like -12.3, with the space between
+
 
 @click.command()
 @click.argument("run", metavar="RUN", shell_complete=folders)
@@ -62,13 +64,16 @@ def ablate(
 def _print(found: Ablation, task: str) -> None:
     from fusionkit.runs.ablations import fall_text
 
-    falls = found.falls(task)
-    columns = [("first \\ last", "left"), *((str(layer), "right") for layer in found.layers)]
-    rows = [
-        [str(a), *(fall_text(falls[a, b], 1) if (a, b) in falls else "" for b in found.layers)] for a in found.layers
-    ]
+    falls, corner = found.falls(task), "first \\ last"
     name = f"{task}: " if task else ""
     told = (
         f"{found.metrics[task]} {found.whole[task]:.4f} with all, {counted(found.examples, 'example')} of {found.split}"
     )
-    out().print(table(f"{name}{told}; % of it lost without layers first … last", columns, rows))
+    title: str | None = f"{name}{told}; % of it lost without layers first … last"
+    fitting = max((out().width - len(corner)) // CELL, 1)
+    for start in range(0, len(found.layers), fitting):
+        shown = found.layers[start : start + fitting]
+        columns = [(corner, "left"), *((str(layer), "right") for layer in shown)]
+        rows = [[str(a), *(fall_text(falls[a, b], 1) if (a, b) in falls else "" for b in shown)] for a in found.layers]
+        out().print(table(title, columns, rows))
+        title = None

@@ -19,6 +19,7 @@ from fusionkit.fit import RunsFolder, fit, forecast
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.estimate import Forecast, Measurements
 from fusionkit.fit.executor.prepare import counts_as_done
+from fusionkit.fit.executor.through_encoder import StateFile
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.logs import Logs
 from fusionkit.plural import counted
@@ -107,6 +108,7 @@ class CliCommands:
         self, store: Stores, sweep: Sweep, runs: Path, known: Measurements | None = None
     ) -> tuple[Forecast, list[str]]:
         """The forecast of ``fusionkit fit --dry-run``, and the notes that ``fit`` would print."""
+        StateFile.of(runs, self.save_every)  # raises for a text that is neither steps nor minutes
         with self._own_threads():
             return forecast(
                 store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed,

@@ -73,8 +73,9 @@ def table(title: str | None, columns: Sequence[tuple[str, str]], rows: Iterable[
     made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
     rows = list(rows)
     for (header, justify), width in zip(columns, _widths(columns, rows), strict=True):
-        # Folded, not cut: a long name may be the only difference between rows.
-        made.add_column(header, justify=justify, no_wrap=justify == "right", overflow="fold", width=width)  # type: ignore[arg-type]
+        # Folded, not cut: a long name may be the only difference between rows. A number that is cut must show it.
+        cut = "ellipsis" if justify == "right" else "fold"
+        made.add_column(header, justify=justify, no_wrap=justify == "right", overflow=cut, width=width)  # type: ignore[arg-type]
     for row in rows:
         made.add_row(*row)
     return made

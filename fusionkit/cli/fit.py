@@ -79,7 +79,8 @@ def fit(
 
     commands = CliCommands(settings, workers, threads, device, retry_failed, log_to, trust_remote_code, save_every)
     if dry_run:
-        print_forecast(*commands.forecast(store, sweep, runs), as_json)
+        if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one prints
+            print_forecast(*commands.forecast(store, sweep, runs), as_json)
         return
     if "TORCHELASTIC_RUN_ID" in os.environ:
         records = _train_by_torchrun(commands, store, sweep, runs)
@@ -99,8 +100,11 @@ def fit(
 
 def _train_by_torchrun(commands: CliCommands, store: Stores, sweep: Sweep, runs: Path) -> list[dict[str, Any]] | None:
     """Train one run after the other by all processes of torchrun; returns None in all but the first process."""
+    import torch
+
     from fusionkit.fit.executor.context import SweepContext
     from fusionkit.machine.devices import device_of
+    from fusionkit.machine.memory import keep_freed_memory
     from fusionkit.tuning.ranks import joined
     from fusionkit.tuning.trainer import follow
 
@@ -116,6 +120,8 @@ def _train_by_torchrun(commands: CliCommands, store: Stores, sweep: Sweep, runs:
             remedy="start fusionkit without torchrun; --workers and --cluster share frozen runs",
         )
     with joined(commands.device) as (ranks, device):
+        torch.set_num_threads(commands.threads)  # each step waits for the slowest
+        keep_freed_memory()
         if ranks.rank:
             draws = {draw.digest: draw.ids for draw in sweep.draws}
             trusted = commands.trust_remote_code
@@ -141,12 +147,13 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
         print_json([flat_record(record) for record in records])
         return
     ended = [record for record in records if record["status"] != "stopped"]
-    every = pd.DataFrame([row for each in ended for row in flat_tests(each)])
-    groups = RunGroups(plain_runs(every), answers=ExampleScores(RunsFolder(runs).answers))
-    summary = with_probing(summarise(groups), groups, every)
-    out().print(summary_table(summary))
-    for note in summary.attrs[NOTES]:
-        out().print(note)
+    if ended:
+        every = pd.DataFrame([row for each in ended for row in flat_tests(each)])
+        groups = RunGroups(plain_runs(every), answers=ExampleScores(RunsFolder(runs).answers))
+        summary = with_probing(summarise(groups), groups, every)
+        out().print(summary_table(summary))
+        for note in summary.attrs[NOTES]:
+            out().print(note)
     if stopped := len(records) - len(ended):
         out().print(
             f"{counted(stopped, 'run')} stopped early by --halving: others of another rate or layers were better"

@@ -8,6 +8,7 @@ import io
 import os
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import click
@@ -95,6 +96,8 @@ def _path_error(error: Exception) -> FusionkitError | None:
 
 def main() -> None:
     """Run the command line; a user's mistake is one message, never a traceback."""
+    # A closed stream is None.
+    sys.stdout, sys.stderr = (stream or Path(os.devnull).open("w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     keep_tokenizers_serial()
     if isinstance(sys.stdout, io.TextIOWrapper):  # what its encoding lacks must not end a command after its work
         sys.stdout.reconfigure(errors="backslashreplace")

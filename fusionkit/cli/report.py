@@ -21,7 +21,9 @@ from fusionkit.plural import counted
 )
 @click.option("--title", help="Title of the page.")
 @JSON_OPTION
-def report(runs: tuple[Path, ...], page: Path, figures: Path | None, as_json: bool, **how: Any) -> None:
+def report(
+    runs: tuple[Path, ...], page: Path, figures: Path | None, stores: tuple[Path, ...], as_json: bool, **how: Any
+) -> None:
     """Write a page of the runs in RUNS: tables, charts and a look inside, one file that opens offline.
 
     Sentences with their layer weights, predictions and confusions need the runs' stores. They are looked for beside
@@ -33,8 +35,10 @@ def report(runs: tuple[Path, ...], page: Path, figures: Path | None, as_json: bo
         RunsFolder(path).refuse_empty()
     log().print(f"reading the runs in {', '.join(map(str, runs))}")
     from fusionkit.report import write_report  # loads torch
+    from fusionkit.report.report_data import refuse_storeless
 
-    facts = write_report(runs, page, figures=figures, **how)
+    refuse_storeless(stores)
+    facts = write_report(runs, page, figures=figures, stores=stores, **how)
     if as_json:
         print_json({
             "page": str(facts.page), "bytes": facts.bytes, "runs": facts.runs,

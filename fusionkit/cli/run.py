@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from dataclasses import asdict
@@ -13,7 +14,7 @@ import click
 
 from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_json, table
 from fusionkit.cli.options.work_options import cluster_options, given_cluster, print_slurm_job, working_options
-from fusionkit.errors import FusionkitError
+from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.plural import counted
 
 if TYPE_CHECKING:
@@ -68,6 +69,13 @@ def run(
     from fusionkit.runs.records_file import known_runs
     from fusionkit.study import read_study
 
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise UsageError(
+            "torchrun shares one run of `fit`, and a study has steps of many kinds",
+            expected="one process, which starts others itself",
+            received="torchrun",
+            remedy="start fusionkit without torchrun",
+        )
     check_logs(how["log_to"])
     found = read_study(study, settings, only)
     where = given_cluster(cluster, cluster_config, how["device"], workers, found)

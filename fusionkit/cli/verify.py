@@ -70,7 +70,8 @@ def verify(
     if sample and differences:
         rows = [[str(d.layer), f"{d.largest:.2e}", f"{d.cosine:.8f}"] for d in differences]
         columns = [("layer", "right"), ("largest difference", "right"), ("smallest cosine", "right")]
-        out().print(table(f"{counted(sample, 'example')}, stored beside live", columns, rows))
+        whole = sum(opened[split].sequences for split in opened.splits)
+        out().print(table(f"{counted(min(sample, whole), 'example')}, stored beside live", columns, rows))
 
 
 def _read_all(store: Store, bars: ProgressBars) -> tuple[int, dict[str, str]]:

@@ -19,6 +19,7 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
+from fusionkit.names import MEAN
 from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
@@ -151,10 +152,10 @@ def _check_names(choices: Sequence[TaskChoice]) -> None:
             received="; ".join(f"{each.name}: {each.store.path}" for each in choices),
             remedy="rename a store, or write a sweep file with a list of `tasks:` and their names",
         )
-    if wrong := [name for name in names if not NAME.fullmatch(name)]:
+    if wrong := [name for name in names if not NAME.fullmatch(name) or name == MEAN]:
         raise UsageError(
             f"{wrong[0]!r} cannot name a task",
-            expected="letters, digits, spaces, - and _",
+            expected=f"letters, digits, spaces, - and _; not {MEAN}, the name of the mean over tasks",
             received=wrong[0],
             remedy="rename the store, or write a sweep file with a list of `tasks:` and their names",
         )

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from fusionkit.encoder.reference import CHOICES
-from fusionkit.errors import EncoderError, FusionkitError, UntrustedCodeError, UsageError, first_line
+from fusionkit.errors import EncoderError, FusionkitError, StoppedError, UntrustedCodeError, UsageError, first_line
 
 
 @contextlib.contextmanager
@@ -97,6 +97,8 @@ def probe(reference: str, model: Any, device: torch.device) -> tuple[int, int, b
             output, varied = (
                 model(input_ids=each, attention_mask=mask, output_hidden_states=True) for each in (ids, others)
             )
+    except StoppedError:
+        raise
     except Exception as error:
         raise EncoderError(
             f"encoder {reference!r} does not run on text alone",

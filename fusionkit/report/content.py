@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fusionkit.names import ROLES
+from fusionkit.names import MEAN, ROLES
 from fusionkit.plural import counted
 from fusionkit.report.display_names import of_own_stores
 from fusionkit.report.predictions import all_predictions
@@ -18,7 +18,6 @@ from fusionkit.report.render import RenderedFigure
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.tables import compared, groups_table, matrix_tables, runs_table
 from fusionkit.report.theme import config
-from fusionkit.runs.record import MEAN
 from fusionkit.specs import FROZEN
 
 MOST_NAMES = 6  # names that a sentence lists
@@ -92,7 +91,8 @@ def lead_of(study: ReportData) -> str:
     size = f" ({parameters[0] / 1e6:.1f} M parameters)" if len(encoders) == 1 and len(parameters) == 1 else ""
     means = of_own_stores(study.frame) & (study.frame["task"] == MEAN)
     tasks = study.frame["task_name"][~means].nunique() or len(study.tasks)
-    failed = int((study.frame["status"] == "failed").sum())
+    # A run that is scored on several stores has a row for each.
+    failed = int(study.frame.loc[study.frame["status"] == "failed", "digest"].nunique())
     told = (
         f"{_listed(encoders)}{size}: {_kinds(study)}; "
         f"{counted(len(study.methods), 'method')} on {counted(tasks, 'task')}, "

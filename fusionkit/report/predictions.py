@@ -28,12 +28,13 @@ from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.checkpoint import TrainedRun, open_run
 from fusionkit.fit.train.decisions import predict_parts
 from fusionkit.fit.train.layer_weights import row_weights
+from fusionkit.names import MEAN
 from fusionkit.plural import counted
 from fusionkit.ragged import IntArray
 from fusionkit.report.display_names import of_own_stores, own_metric
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.texts import Texts
-from fusionkit.runs.record import MEAN, layer_weights_of
+from fusionkit.runs.record import layer_weights_of
 from fusionkit.runs.records_file import TAKEN_FROM
 from fusionkit.specs import RunSpec
 from fusionkit.statistics.kept_answers import CLASS, kind_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.io.places import is_there
 from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, named, own_metric, unit_of
 from fusionkit.report.styles import Style, styles_of
 from fusionkit.runs.choice import Chosen, choose
@@ -212,10 +213,27 @@ def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> dict[str, S
     found: dict[str, Store] = {}
     beside = [parent for folder in runs for parent in (folder.resolve().parent, folder.resolve().parent.parent)]
     for folder in dict.fromkeys([*(path.resolve() for path in given), *beside]):
-        with suppress(OSError):
-            manifests = [folder / MANIFEST] if (folder / MANIFEST).is_file() else sorted(folder.glob(f"*/{MANIFEST}"))
-            for path in manifests:
-                with suppress(FusionkitError, OSError):  # damaged or unreadable: the report does without it
-                    store = open_store(path.parent)
-                    found.setdefault(store.digest, store)
+        for path in _manifests(folder):
+            with suppress(FusionkitError, OSError):  # damaged or unreadable: the report does without it
+                store = open_store(path.parent)
+                found.setdefault(store.digest, store)
     return found
+
+
+def refuse_storeless(places: Iterable[Path]) -> None:
+    """Refuse a place that is neither a finished store nor a folder of some (UsageError). No store is opened."""
+    for place in places:
+        if not _manifests(place):
+            raise UsageError(
+                f"{place} holds no finished store",
+                expected="a store that `fusionkit encode --out` wrote, or a folder of stores",
+                received=f"no {MANIFEST} in it or in its folders" if is_there(place) else "a path that does not exist",
+                remedy="check the path, or leave it out: stores beside the runs are found without it",
+            )
+
+
+def _manifests(place: Path) -> list[Path]:
+    """The manifest of the store at a place, or those of the stores in it; none where the folder cannot be read."""
+    with suppress(OSError):
+        return [place / MANIFEST] if (place / MANIFEST).is_file() else sorted(place.glob(f"*/{MANIFEST}"))
+    return []

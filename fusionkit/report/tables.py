@@ -20,7 +20,7 @@ from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison.compare import COMPARED, STARS, compare
 from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.runs.comparison.ties import TIED, with_ties
-from fusionkit.runs.floors import MAJORITY, MARK
+from fusionkit.runs.floors import CLASSES_TOLD, MAJORITY, MARK
 from fusionkit.runs.shown_split import SCORED_ON, VALIDATION
 from fusionkit.runs.summary import OVER, RunGroups, scores_of, summarise
 from fusionkit.runs.summary_notes import error_notes
@@ -50,11 +50,14 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
         UsageError: no such method, or none of its runs has a partner.
     """
     groups, notes = RunGroups(study.chosen, CELL, answers=study.answers), list(study.choice_notes)
+    named = baseline or PLAIN
+    # After ``method=`` a fusion's own options could end the name: attention:heads=2,dropout=0.1.
+    fixed = named if "," in named and (study.chosen["method"] == named).any() else f"method={named}"
     try:
-        table = compare(groups, f"method={baseline or PLAIN}")
+        table = compare(groups, fixed)
         over = table.attrs[OVER]
         notes.append(
-            f"Δ is the mean difference to {baseline or PLAIN} over pairs of runs with the same seeds; p is of "
+            f"Δ is the mean difference to {named} over pairs of runs with the same seeds; p is of "
             f"{TESTED[over]}, corrected by Holm for all comparisons of the table."
         )
         least = table.loc[table["p"].notna(), "smallest_p"].min(skipna=False)  # NaN: a test is not over seeds alone
@@ -65,9 +68,10 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
         differ = {name for names in table["also_differs"].dropna() for name in names.split(", ")}
         if also := sorted(differ - {"fusion", *METHOD_AXES}):  # a method's name has these already
             notes.append(f"Some methods also differ from it in {', '.join(also)}: validation chose these.")
-    except UsageError:
+    except UsageError as error:
         if baseline is not None:
             raise
+        notes.append(f"Not compared with {PLAIN}: {error.what}.")
         table = summarise(groups)
         table[list(COMPARED)] = None
     notes += [f"{note[0].upper()}{note[1:]}." for note in error_notes(table, table.attrs[OVER])]
@@ -91,18 +95,24 @@ def floor_scores(study: ReportData) -> dict[tuple[str, str, str], NDArray[np.flo
 def beside_floors(
     table: pd.DataFrame, floors: Mapping[tuple[str, str, str], NDArray[np.float64]]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Add ``is_beaten``: whether a row's mean is not above the majority's; and a note on these rows."""
+    """Add ``is_beaten``: whether a row's mean is not above the majority's; and a note on each metric of these rows."""
     means = {key[:2]: float(scores.mean()) for key, scores in floors.items() if key[2] == MAJORITY}
     cells = list(zip(table["task_name"], table["shots_name"], strict=True))
     beaten = [
         cell in means and not is_clearly_better(str(metric), mean, means[cell])
         for cell, metric, mean in zip(cells, table["metric"], table["mean"], strict=True)
     ]
-    note = (
-        f"{MARK} not above the majority of the training labels: this score cannot tell such a head from none. "
-        "`fusionkit results --metric matthews` or `--metric macro_f1` can."
-    )
-    return table.assign(is_beaten=beaten), [note] if any(beaten) else []
+    notes = [
+        f"{MARK} not above the majority of the training labels: "
+        + (
+            f"{metric_name(metric)} cannot tell such a head from none. "
+            "`fusionkit results --metric matthews` or `--metric macro_f1` can."
+            if metric in CLASSES_TOLD
+            else f"by {metric_name(metric)} such a head learned nothing."
+        )
+        for metric in table.loc[beaten, "metric"].unique()
+    ]
+    return table.assign(is_beaten=beaten), notes
 
 
 def matrix_tables(study: ReportData, table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -153,7 +163,7 @@ def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
     rows, chosen = [], study.chosen.drop_duplicates(CELL).set_index(CELL)
     for _, row in table.iterrows():
         metric, first = study.metric(row["task_name"]), chosen.loc[tuple(row[CELL])]
-        times, told = times_of(metric), [f"lr {first['lr']:g}", counted(first["epochs"], "epoch"), first["head"]]
+        times, told = times_of(metric), [f"lr {_rates(first)}", counted(first["epochs"], "epoch"), first["head"]]
         rows.append([
             {"t": row["task_name"], "s": metric_name(row["metric"])},
             _shots(row["shots_name"], first["shots"]),
@@ -175,6 +185,11 @@ def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
     return {"columns": columns, "rows": rows}
 
 
+def _rates(run: Any) -> str:
+    """The rate of a run's head, and that of its encoder where it is trained."""
+    return f"{run['lr']:g}" + ("" if pd.isna(run["encoder_lr"]) else f", encoder lr {run['encoder_lr']:g}")
+
+
 def _floor(scores: NDArray[np.float64] | None, times: float) -> Cell:
     if scores is None:
         return {"t": NOTHING}
@@ -193,7 +208,7 @@ def runs_table(study: ReportData) -> dict[str, Any]:
             _method(study, run["method"]),
             _shots(run["shots_name"], run["shots"]),
             {"t": f"{run['data_seed']} / {run['init_seed']}"},
-            {"t": f"{run['lr']:g}", "v": run["lr"]},
+            {"t": _rates(run), "v": run["lr"]},
             _number(run["score"], ".1f", times) if run["status"] == "finished" else {"t": run["status"]},
             _number(run["validation_score"], ".1f", times),
             _number(run["best_epoch"], ".0f"),

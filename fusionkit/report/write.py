@@ -10,6 +10,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -20,6 +21,7 @@ from typing import Any
 from fusionkit.errors import UsageError
 from fusionkit.io.files import write_durably
 from fusionkit.plural import counted
+from fusionkit.printable import printable
 from fusionkit.report.altair import altair, vl_convert
 from fusionkit.report.content import content_of
 from fusionkit.report.predictions import all_predictions
@@ -27,6 +29,8 @@ from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
 
 SCRIPTS = ("table.js", "charts.js", "inside.js", "page.js")
+# U+2028 and U+2029 ended lines in older JavaScript. A lone surrogate, as of a path that is not UTF-8, has no encoding.
+UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ def fill_page(content: dict[str, Any]) -> str:
         # Vega writes style attributes into its SVG, so inline styles are allowed; none of them can load anything.
         policy=f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'",
-        title=html.escape(str(content["title"])),
+        title=html.escape(printable(str(content["title"]))),
         style=_file("page.css"),
         content=json_for_html(content),
         vega=scripts[0],
@@ -115,10 +119,8 @@ def json_for_html(value: Any) -> str:
     """JSON that cannot end the element it stands in, nor begin a comment there; NaN and infinity become null."""
     finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
     text = json.dumps(finite, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    # These occur only in strings, where an escape means the same. U+2028 and U+2029 ended lines in older JavaScript.
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
+    # These occur only in strings, where an escape means the same.
+    return UNSAFE.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def _hash(script: str) -> str:

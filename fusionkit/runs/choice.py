@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better, is_clearly_better
+from fusionkit.names import MEAN
 from fusionkit.runs.floors import are_floors
 from fusionkit.runs.note_texts import first_names, option_text
 from fusionkit.runs.probing import plain_runs
-from fusionkit.runs.record import MEAN
 from fusionkit.runs.summary import AXES, DIGESTS, OF_A_SEED, SEEDS, TUNED
 
 RATES = ("lr", "encoder_lr")
@@ -73,10 +73,10 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
         the settings with the most finished seeds compete, and among these only those without a failed or stopped run,
         if there are any. On equal scores the first setting wins. A group without a finished run keeps its rows. For a
         run of several tasks over stores of their own the mean over its tasks decides, and the rows of its tasks follow:
-        one setting serves all tasks.
+        one setting serves all tasks. Where a metric is shown, the mean is over the tasks that have it.
     """
     keys = list(by or (name for name in AXES if name not in (*tuned, *OF_A_SEED)))
-    whole, frame = frame, frame[~_following(frame)]
+    whole, frame = frame, _without_tasks(frame)
     tried_in_group = frame.groupby(keys, sort=False, dropna=False)
     columns = tuple(name for name in tuned if tried_in_group[name].nunique(dropna=False).max() > 1)
     if not columns:
@@ -114,7 +114,7 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
             f"no setting has finished with every seed: {lacking}; of those with the most seeds the best counts"
         )
     chosen = frame.iloc[kept]
-    if len(frame) < len(whole):
+    if frame is not whole:
         chosen = runs_of(chosen, whole, keys)
     return Chosen(chosen, columns, notes)
 
@@ -194,10 +194,27 @@ def listed_runs(frame: pd.DataFrame) -> str:
     return "\n".join(found)
 
 
-def _following(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Which rows are of single tasks whose run also has a row for their mean."""
-    means = frame["task_stores"].notna() & (frame["task"] == MEAN)
-    return ~means & frame["digest"].isin(frame.loc[means, "digest"])
+def _without_tasks(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows without those of single tasks over stores of their own. A run that has no row for their mean, because a
+    metric is shown, gets one in place of its first task's.
+    """
+    apart = frame["task_stores"].notna()
+    if not apart.any():
+        return frame
+    # In a frame with one row per run, its row has the columns of all tasks.
+    means = apart & ((frame["task"] == MEAN) | frame["label"].astype(str).str.contains(",", regex=False))
+    lacking = apart & ~frame["digest"].isin(frame.loc[means, "digest"])
+    run = [name for name in ("digest", SWEEP) if name in frame]
+    scores = frame["validation_score"].astype(float)
+    own = scores.groupby([frame[name] for name in run], sort=False).transform("mean")
+    found = frame.assign(
+        task=frame["task"].where(~lacking, MEAN),
+        label=frame["label"].astype(object).where(~lacking, None),
+        head=frame["head"].astype(object).where(~lacking, None),
+        validation_score=scores.where(~lacking, own),
+    )
+    kept: pd.DataFrame = found[~apart | means | (lacking & ~frame.duplicated(run))]
+    return kept
 
 
 def _best(group: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

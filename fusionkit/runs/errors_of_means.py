@@ -27,8 +27,8 @@ def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | 
     """What intervals and p-values are over (seeds, test examples or both), and a note where answers are missing.
 
     Args:
-        over: ``seeds``, ``examples`` or ``both``. None means ``both`` where all finished runs have answers on test
-            (``examples`` if no group has two runs), else ``seeds``.
+        over: ``seeds``, ``examples`` or ``both``. None means ``both`` where all of :func:`scored_heads` have answers on
+            test (``examples`` if no group has two runs), else ``seeds``.
         most: the most seeds with a finished run of a head that a group of ``frame`` has.
 
     Raises:
@@ -36,7 +36,7 @@ def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | 
     """
     if over == SEEDS:
         return SEEDS, ""
-    runs = frame[(frame["status"] == "finished") & ~are_floors(frame)]
+    runs = scored_heads(frame)
     on_test = runs[runs[SCORED_ON] == TEST]
     lacking = {run.digest for run in scored_runs(on_test) if answers is None or not answers.of(run)}
     if over is None:
@@ -54,6 +54,12 @@ def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | 
             remedy=f"{keep}compare with --over seeds",
         )
     return over, ""
+
+
+def scored_heads(frame: pd.DataFrame) -> pd.DataFrame:
+    """The finished runs of heads that have the score that is shown."""
+    found: pd.DataFrame = frame[(frame["status"] == "finished") & ~are_floors(frame) & frame[SCORED_ON].notna()]
+    return found
 
 
 def scored_runs(runs: pd.DataFrame) -> list[ScoredRun]:
@@ -79,6 +85,7 @@ def error_of_mean(seeds: SeedError, runs: pd.DataFrame, answers: ExampleScores |
     """
     if answers is None:
         return without_examples(seeds)
+    runs = runs[runs[SCORED_ON].notna()]  # an average leaves out runs without the score
     scored = scored_runs(runs[runs[SCORED_ON] == TEST])
     found = [answers.of(run) for run in scored]
     if not found or not all(found) or len(found) < len(runs):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from fusionkit.statistics.intervals import Floats
 from fusionkit.statistics.kept_answers import KeptAnswers, RunAnswers, ScoreTerm
 
 Read = Callable[[str], Mapping[str, RunAnswers]]  # digest of a run → its answers, by the name of the test data
-HELD = 8192  # runs whose values are kept in memory: 28 KB each on CoNLL-2003
+HELD = 1 << 28  # bytes of values that are kept in memory: a run has 28 KB on CoNLL-2003
 
 
 class ScoredRun(NamedTuple):
@@ -41,7 +40,7 @@ class OnTest(NamedTuple):
 
 
 class ExampleScores:
-    """Reads answers, and keeps in memory what each example adds to a run's score.
+    """Reads answers, and keeps in memory what each example adds to a run's score, at most :data:`HELD` bytes.
 
     Args:
         read: gives a run's answers by its digest; an empty mapping for a run that was kept without answers.
@@ -49,7 +48,8 @@ class ExampleScores:
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._on_test = lru_cache(HELD)(self._read_values)
+        self._held: dict[ScoredRun, tuple[OnTest, ...]] = {}  # the run that was asked for last is the last
+        self._bytes = 0
 
     def of(self, run: ScoredRun) -> tuple[OnTest, ...]:
         """The test sets of a run's score; empty where no answers are kept, or none for this score.
@@ -57,7 +57,14 @@ class ExampleScores:
         Raises:
             StoreError: the answers give another score than the record has.
         """
-        return self._on_test(run)
+        found = self._held.pop(run, None)
+        if found is None:
+            found = self._read_values(run)
+            self._bytes += _bytes_of(found)
+        self._held[run] = found
+        while self._bytes > HELD:
+            self._bytes -= _bytes_of(self._held.pop(next(iter(self._held))))
+        return found
 
     def counts(self, runs: Sequence[ScoredRun]) -> tuple[Score, Floats] | None:
         """A score as a function of sums of counts, and the counts of runs on one test split, ``[runs, E, k]``; None
@@ -92,6 +99,10 @@ class ExampleScores:
                 remedy="remove its answers.safetensors; `fusionkit evaluate RUN STORE --keep` makes it anew",
             )
         return answers.terms(run.metric)
+
+
+def _bytes_of(sets: Sequence[OnTest]) -> int:
+    return sum(each.values.nbytes for each in sets)
 
 
 def _counts(terms: Sequence[Sequence[ScoreTerm]]) -> tuple[Score, Floats] | None:

@@ -12,6 +12,7 @@ averaged over, it is the mean over their values. The interval is that of the mea
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -57,21 +58,23 @@ def with_probing(summary: pd.DataFrame, groups: RunGroups, every: pd.DataFrame, 
     control, blocks = every[every[CONTROL].astype(bool)], every[every[MDL].notna()]
     found = [summary]
     if len(control):
-        rows = [_selectivity(group, _twins(group, control), interval, groups.chosen) for group in groups.runs]
+        twins = zip(groups.runs, _twins(groups.runs, control), strict=True)
+        rows = [_selectivity(group, others, interval, groups.chosen) for group, others in twins]
         found.append(pd.DataFrame(rows, columns=list(SELECTIVITY)))
     if len(blocks):
-        rows = [_code(_twins(group, blocks), interval, groups.average) for group in groups.runs]
+        rows = [_code(each, interval, groups.average) for each in _twins(groups.runs, blocks)]
         found.append(pd.DataFrame(rows, columns=list(CODES)))
     whole = pd.concat(found, axis=1)
     whole.attrs |= summary.attrs
     return whole
 
 
-def _twins(group: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ``others`` that agree with a run of the group in all but the probing options."""
-    ours = set(_keys(group))
-    kept: pd.DataFrame = others[[key in ours for key in _keys(others)]]
-    return kept
+def _twins(groups: Sequence[pd.DataFrame], others: pd.DataFrame) -> list[pd.DataFrame]:
+    """For each group the rows of ``others`` that agree with one of its runs in all but the probing options."""
+    places: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place, key in enumerate(_keys(others)):
+        places[key].append(place)
+    return [others.iloc[sorted(place for key in {*_keys(group)} for place in places[key])] for group in groups]
 
 
 def _keys(frame: pd.DataFrame) -> list[tuple[str, ...]]:

@@ -5,17 +5,16 @@ A run of several tasks over stores of their own has a row for each task, and one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fusionkit.metrics import split_score
-from fusionkit.names import FLOORS
+from fusionkit.names import FLOORS, MEAN
 from fusionkit.options.entry import options_of
 from fusionkit.specs import OF_TASKS, RunSpec
 from fusionkit.statistics.kept_answers import RunAnswers, from_text
 from fusionkit.tasks import parts_of, tasks_of
 
-MEAN = "mean"
 # What a run cost besides its own share of ``seconds``; a failed run has none of these.
 COSTS = (
     "seconds_alone", "training_flops", "prediction_flops", "peak_memory", "peak_memory_alone", "kept_bytes", "threads",
@@ -29,6 +28,7 @@ FLAT = (
     "total_parameters", "encoder_multiple",
 )  # fmt: skip
 CODE = ("code_length", "uniform_length")  # in bits, for a run that codes a block of an online code
+IDENTITY = "data_identity"  # a digest of the data: data sets may share a name
 
 
 def digest_of_record(record: dict[str, Any]) -> str:
@@ -111,8 +111,11 @@ def timed_curve(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, Any]:
-    """A record's spec and results side by side, without curve and lists; the scores of one metric."""
-    flat = {"digest": digest_of_record(record), **record["spec"], **{name: record.get(name) for name in FLAT}}
+    """A record's spec and results side by side, without curve and lists; the scores of one metric. ``evaluated`` is
+    the first of several stores that it was scored on, because the scores are of that.
+    """
+    own = {name: record.get(name) for name in (*FLAT, IDENTITY)}
+    flat = {"digest": digest_of_record(record), **record["spec"], **own, "evaluated": _scored_stores(record)[0]}
     if not flat["task_stores"]:
         known = options_of(RunSpec)  # OF_TASKS do not apply to a run over one store
         flat |= {name: None for name in OF_TASKS if flat.get(name) == known[name].default}
@@ -138,7 +141,7 @@ def flat_tests(record: dict[str, Any], metric: str | None = None) -> list[dict[s
     if record["spec"].get("task_stores"):
         return _rows_of_tasks(record, flat_record(record), metric)
     flat = flat_record(record, metric)
-    tests = record.get("tests") or {flat["evaluated"]: {flat["metric"]: flat["score"]}}
+    tests = record.get("tests") or {name: {flat["metric"]: flat["score"]} for name in _scored_stores(record)}
     rows = [{**flat, "evaluated": name, "score": scores.get(flat["metric"])} for name, scores in tests.items()]
     return [{**row, "scored_on": _scored_on(row)} for row in rows]
 
@@ -151,8 +154,9 @@ def _rows_of_tasks(record: dict[str, Any], flat: Mapping[str, Any], metric: str 
         flat: the whole run's row. metric: shown instead of each task's own score, for the tasks that have it; there is
             no row of the mean then, unless it is ``mean``.
     """
+    mean = {**flat, "task": MEAN, "label": None, "head": None}
     if flat["status"] != "finished":
-        return [{**flat, "task": MEAN}]
+        return [mean]
     scores, rows = record["scores"], list[dict[str, Any]]()
     tasks = parts_of(RunSpec.from_dict(record["spec"])).items()
     for (name, part), usual in zip(tasks, task_scores(record), strict=True):
@@ -161,7 +165,13 @@ def _rows_of_tasks(record: dict[str, Any], flat: Mapping[str, Any], metric: str 
             row = {**flat, "task": name, "label": part.label, "head": part.head, "metric": shown}
             row |= {"score": scores.get("test", {}).get(shown), "validation_score": value}
             rows.append({**row, "scored_on": _scored_on(row)})
-    return rows if metric not in (None, MEAN) else [*rows, {**flat, "task": MEAN, "label": None, "head": None}]
+    return rows if metric not in (None, MEAN) else [*rows, mean]
+
+
+def _scored_stores(record: Mapping[str, Any]) -> Sequence[str | None]:
+    """The names of the stores that a run is scored on; a run that has not finished has no scores that name them."""
+    names, stores = record.get("evaluated"), record["spec"].get("evaluate_on") or ""
+    return [None] if names is None else str(names).split(", ", stores.count(","))
 
 
 def _parameters_of_tasks(record: Mapping[str, Any]) -> dict[str, Any]:

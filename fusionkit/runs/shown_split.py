@@ -28,8 +28,9 @@ def with_scores_of(frame: pd.DataFrame, split: str) -> pd.DataFrame:
 
 
 def with_failed(frame: pd.DataFrame) -> pd.DataFrame:
-    """The runs, with ``scored_on`` of failed runs filled in from runs over the same stores, which are scored on the
-    same split.
+    """The runs, with ``scored_on`` of failed runs filled in from runs of the same task over the same stores, which are
+    scored on the same split. A finished run without the score that is shown keeps none.
     """
-    places = frame.groupby(["store", "evaluate_on", "evaluated"], dropna=False, sort=False)[SCORED_ON]
-    return frame.assign(scored_on=frame[SCORED_ON].fillna(places.transform("first")))
+    same = ["store", "evaluate_on", "evaluated", "task", "label"]
+    splits = frame.groupby(same, dropna=False, sort=False)[SCORED_ON].transform("first")
+    return frame.assign(scored_on=frame[SCORED_ON].where(frame["status"] != "failed", splits))

@@ -17,7 +17,7 @@ from fusionkit.errors import UsageError, unknown_name
 from fusionkit.metrics import stored_unit
 from fusionkit.options.entry import options_of
 from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
-from fusionkit.runs.errors_of_means import chosen_over, error_of_mean, without_examples
+from fusionkit.runs.errors_of_means import chosen_over, error_of_mean, scored_heads, without_examples
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors, with_majority, without_options
 from fusionkit.runs.note_texts import option_text, value_text
@@ -91,7 +91,7 @@ class RunGroups:
             average: columns to average over. answers: the runs' answers on test; None if there are none.
 
         Raises:
-            UsageError: a column does not exist, or is both grouped by and averaged over.
+            UsageError: a column does not exist or is both grouped by and averaged over, or an average leaves no groups.
         """
         found = with_failed(without_stopped(frame))
         if "fusion" in average:
@@ -132,8 +132,7 @@ def summarise(groups: RunGroups, interval: str = "t", over: str | None = None, o
     # Only the needed columns: a mask copies each of a hundred.
     read = [name for name in dict.fromkeys([*shown, *average, *SEEDS, *READ]) if name in frame]
     narrow = [runs[read] for runs in groups.runs]
-    finished = (runs[(runs["status"] == "finished") & ~are_floors(runs)] for runs in narrow)
-    most = max((len(runs[[*SEEDS]].drop_duplicates()) for runs in finished), default=0)
+    most = max((len(scored_heads(runs)[[*SEEDS]].drop_duplicates()) for runs in narrow), default=0)
     over, lacking = chosen_over(SEEDS_ALONE if interval != "t" else over, frame, groups.answers, most)
     rows = []
     for values, runs in zip(groups.values, narrow, strict=True):
@@ -188,7 +187,15 @@ def group_columns(frame: pd.DataFrame, by: Sequence[str], chosen: Sequence[str],
         )
     if by or average:
         named = by or [name for name in ("task", "label", "fusion") if name not in average]
-        return _with_splits(frame, [*dict.fromkeys(named), *_unlike(frame, named, chosen, average)])
+        keys = [*dict.fromkeys(named), *_unlike(frame, named, chosen, average)]
+        if not keys:
+            raise UsageError(
+                "an average over all that the runs differ in leaves no groups",
+                expected="a column to group by",
+                received=f"average {', '.join(average)}",
+                remedy="leave one of them out, or name a column to group by: --by data",
+            )
+        return _with_splits(frame, keys)
     differ = {name for name in AXES if name not in chosen and len(frame[name].drop_duplicates()) > 1}
     # Digests are shown only where no readable column separates the stores, or the runs that these started from.
     stores = frame.groupby([*LEGIBLE], dropna=False)[[*STORES]]
@@ -370,7 +377,7 @@ def _group(
         "unit": stored_unit(metric),
         SCORED_ON: splits[0] if len(splits) else None,
         "runs": n,
-        "failed": len(group) - n,
+        "failed": group.loc[group["status"] != "finished", "digest"].nunique(),  # a run may have a row for each store
         "mean": found.mean,
         "std": found.std,
         "low": low,

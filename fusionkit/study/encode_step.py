@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fusionkit.encoder.reference import BUNDLED
 from fusionkit.errors import IdentityError
 from fusionkit.sources import Source, source_from
 from fusionkit.store.manifest import read_manifest
@@ -21,12 +22,12 @@ def encode_step(source: SourceStep, work: StudyFolder, commands: Commands) -> St
     store = work.store(source.name)
 
     def made_from() -> dict[str, Any]:
-        place, encoder = Path(source.options["source"]), Path(source.options.get("encoder", "minilm"))
+        place, encoder = Path(source.options["source"]), source.options.get("encoder", "minilm")
         found = dict(source.options)
         if place.exists():
             found["content sha256"] = content_of(place)
-        if encoder.is_dir():
-            found["encoder sha256"] = content_of(encoder)
+        if encoder not in BUNDLED and (folder := Path(encoder)).is_dir():
+            found["encoder sha256"] = content_of(folder)
         return found
 
     def there() -> Made:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel, Sizes
-from fusionkit.fit.executor.estimate import Measurements
+from fusionkit.fit.executor.estimate import Measurements, halved
 from fusionkit.fit.executor.plan import START_SECONDS
 from fusionkit.io.places import Place, sizes_below
 from fusionkit.machine.resources import cores
@@ -124,7 +124,8 @@ class _Planner:
         over, cost = sample_fit(sweep, self._work, self._stores, self._commands.trust_remote_code)
         specs = [spec for spec in over.sweep.specs if not spec.is_floor]  # a floor takes almost no time
         self._commands.measure(specs, cost, self._measured)
-        alone = sum(self._measured.factor(spec) * cost.seconds(spec) for spec in specs)
+        share = halved(specs, specs, cost) if over.sweep.halving else dict.fromkeys(specs, 1.0)
+        alone = sum(self._measured.factor(spec) * cost.seconds(spec) * share[spec] for spec in specs)
         processes = min(self._commands.workers or cores(), len(specs))
         seconds = min(alone, START_SECONDS + alone / processes)
         return StepForecast(

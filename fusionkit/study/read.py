@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.bundled import travel_desk
+from fusionkit.encoder.reference import BUNDLED
 from fusionkit.errors import UsageError, errors_at, unknown_name
 from fusionkit.names import FIGURES
 from fusionkit.options.comparison import OF_BASELINES, Comparison, baseline_parts
@@ -80,7 +81,7 @@ def _source(written: YamlNode, name: str, shared: Mapping[str, Any]) -> SourceSt
     step = SourceStep(name, {**shared, **own, "source": source}, written.where("sources", name))
     if encoder is not None:
         where: Keys = ("sources", name, "encoder") if "encoder" in own else ("encoder",)
-        step.options["encoder"] = _beside(written, where, encoder) or encoder
+        step.options["encoder"] = encoder if encoder in BUNDLED else _beside(written, where, encoder) or encoder
     with errors_at(step.place):
         EncodeSpec.of(step.options)
     return step

@@ -22,9 +22,9 @@ from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.train.decisions import score
 from fusionkit.io.files import read_json
 from fusionkit.metrics import split_score
+from fusionkit.names import MEAN
 from fusionkit.runs.ablations import Ablation, write_ablation
 from fusionkit.runs.folder import RECORD
-from fusionkit.runs.record import MEAN
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of

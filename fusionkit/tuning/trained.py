@@ -22,8 +22,8 @@ from fusionkit.machine.devices import CPU
 from fusionkit.methods import REGISTRY, parse_method
 from fusionkit.methods.per_task import OF, all_own, of_task
 from fusionkit.methods.structure import structure_of
+from fusionkit.names import MEAN
 from fusionkit.runs.folder import DELTA, RECORD
-from fusionkit.runs.record import MEAN
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import ALONE, parts_of
 from fusionkit.tuning.encoder import TunedEncoder, encoder_of, tuned

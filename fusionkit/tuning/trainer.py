@@ -155,6 +155,13 @@ class TunedRun:
         self._watch.begin()
         self._began = self._clock()
         done = self._restored(keeping)
+        if float(self._ranks.sum(torch.tensor(float(done), device=self._device))) != done * self._ranks.count:
+            raise FusionkitError(
+                f"the processes that share {run.spec.method} see different states of it",
+                expected="one state, which all machines see",
+                received=f"step {done} in process {self._ranks.rank + 1} of {self._ranks.count}",
+                remedy="put the runs on a file system that all machines share",
+            )
         progress = _Progress(run, done, on_epoch, on_step)
         kept, at = time.monotonic(), done
         if not self._optimizer.weights:  # nothing is left to train, so the run is only scored

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionkit.encoder import Encoder
-from fusionkit.errors import CannotStartError, UsageError
+from fusionkit.errors import CannotStartError, StoppedError, UsageError
 from fusionkit.methods.attached import Attached
 from fusionkit.methods.structure import evaluating
 
@@ -111,6 +111,8 @@ class UpperLayers:
         real = tried[1].bool()
         try:
             short = self.states(whole[self.start].clone(), *tried)
+        except StoppedError:
+            raise
         except Exception as error:  # the model's own code may need outputs of its lower layers
             return f"{type(error).__name__}: {error}"
         for layer in range(self.start + 1, len(whole)):

@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+
+from fusionkit.cli.fit import _print
+from fusionkit.cli.main import main
 
 Command = Callable[..., Any]
 
@@ -49,6 +53,36 @@ def test_a_path_that_the_system_refuses_is_one_message(
         done = fusionkit("export", place, "--to", tmp_path / "head", *best)
         assert (done.code, done.out) == (2, "")
         assert told in done.err
+
+
+def test_runs_that_halving_stopped_are_told_where_no_other_run_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    _print([{"status": "stopped"}] * 2, Path("runs"), as_json=False)
+    assert capsys.readouterr().out.startswith("2 runs stopped early by --halving")
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(small: Path, fusionkit: Command, tmp_path: Path) -> None:
+    done = fusionkit("fit", small, "--out", tmp_path / "runs", "--dry-run", "--save-every", 0)
+    assert done.code == 2
+    assert "--save-every" in done.err
+
+
+def test_a_study_under_torchrun_is_refused(fusionkit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    (tmp_path / "a.yaml").write_text("sources: {one: data}\n")
+    done = fusionkit("run", tmp_path / "a.yaml", "--out", tmp_path / "work")
+    assert done.code == 2
+    assert "torchrun shares one run of `fit`" in done.err
+
+
+def test_closed_streams_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    monkeypatch.setattr(sys, "argv", ["fusionkit", "info", "no-such.store"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    for name in ("stdout", "stderr"):
+        getattr(sys, name).close()
+    assert ended.value.code == 2
 
 
 def test_an_unfinished_store_is_failed_work_not_a_wrong_path(small: Path, fusionkit: Command, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_latex_has_a_row_a_group_and_the_best_of_each_task_in_bold_with_what_tie
         r"\toprule",
         r"task & label & fusion & scored on & score (\%) & 95\,\% interval & runs & parameters \\",
         r"\midrule",
-        r"tagging & tags & last & test & \textbf{60.0} $\pm$ 14.1 & -67.1 \dots 187.1 & 2 & 1,234 \\",
+        r"tagging & tags & last & test & \textbf{60.0} $\pm$ 14.1 & $-$67.1 \dots 187.1 & 2 & 1,234 \\",
         r"tagging & tags & linear & test & \textbf{70.0} $\pm$ 7.1 & 6.5 \dots 133.5 & 2 & 1,234 \\",
         r"tagging & pos & last & test & 20.0 & – & 1 & 1,234 \\",
         r"\bottomrule",

@@ -19,7 +19,7 @@ from fusionkit.store.manifest import read_plan
 
 Command = Callable[..., Any]
 FIT_KEYS = {
-    "digest",
+    "digest", "data_identity",
     "store", "task", "label", "fusion", "head", "pool", "shots", "data_seed", "init_seed", "lr", "weight_decay",
     "dropout", "epochs", "batch_size", "schedule", "status", "data", "encoder", "rows", "metric", "score",
     "validation_score", "best_epoch", "fusion_parameters", "head_parameters", "encoder_parameters", "temperature",

@@ -120,5 +120,5 @@ def test_perplexities_are_shown_as_they_are_and_the_lowest_is_best() -> None:
     assert ["11.5 … 13.5", "7.2 … 9.2"] in shown
     lines = latex(frame("accuracy", [0.5, 0.25])).splitlines()
     assert [line for line in lines if "textbf" in line] == [
-        r"t & l & f0 & \textbf{50.0} $\pm$ 25.0 & -50.0 \dots 150.0 & 2 & 1 \\"
+        r"t & l & f0 & \textbf{50.0} $\pm$ 25.0 & $-$50.0 \dots 150.0 & 2 & 1 \\"
     ]

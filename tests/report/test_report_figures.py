@@ -21,7 +21,7 @@ from scipy import stats
 
 from fusionkit.errors import UsageError
 from fusionkit.report import FIGURES, draw_figures, write_report
-from fusionkit.report.content import SECTIONS, _encode, provenance_of
+from fusionkit.report.content import SECTIONS, provenance_of
 from fusionkit.report.display_names import bounds_of
 from fusionkit.report.figures import from_text
 from fusionkit.report.figures.break_even import AGAIN, ONCE
@@ -395,13 +395,6 @@ def test_a_store_that_is_gone_is_said_and_left_out(made: Any, tmp_path: Path) ->
 def test_the_command_of_a_page_makes_that_page(study: ReportData) -> None:
     told = provenance_of(replace(study, given_stores=[Path("s")]), "linear", "A title", Path("page.html"))["command"]
     assert told.endswith("--out page.html --store s --title 'A title' --baseline linear")
-
-
-def test_the_command_of_a_store_that_is_gone_has_what_the_record_has() -> None:
-    record = {"data": "trec (first 1,000)", "encoder": "a/b", "rows": "mean"}
-    told = _encode({**record, "encoding": {"encoder": {"revision": "c0ffee"}}}, None)
-    wanted = "fusionkit encode trec --encoder a/b --encoder-revision c0ffee --rows mean --limit 1000 --out trec.store"
-    assert told == wanted
 
 
 def test_the_command_of_a_store_has_what_its_identity_has(study: ReportData) -> None:

@@ -18,6 +18,7 @@ def test_the_score_at_each_rate_stands_beside_the_rates_and_the_best_is_bold(evi
         ("full", "last", 2e-3, 5e-5, "a", 0.9),
     ]  # fmt: skip
     frame = pd.DataFrame(rows, columns=["method", "fusion", "lr", "encoder_lr", "data", "mean"])
+    frame = frame.assign(metric="accuracy")
     assert evidence.grid_table(frame, ["method", "fusion", "lr", "encoder_lr", "data"], "data").splitlines() == [
         "| method | fusion | rates | a | b |",
         "| --- | --- | --- | --- | --- |",
@@ -33,8 +34,28 @@ def test_the_guideline_names_the_best_the_ties_and_the_quickest_of_them(evidence
         ("a", NONE, "frozen", "last", 0.6, False, 1.0),
     ]  # fmt: skip
     columns = ["data", "shots", "method", "fusion", "mean", "tied", "seconds_alone"]
-    frame = pd.DataFrame(rows, columns=columns).rename(columns={"tied": TIED})
+    frame = pd.DataFrame(rows, columns=columns).rename(columns={"tied": TIED}).assign(metric="accuracy")
     assert evidence.guideline_table(frame).splitlines()[2:] == [
         "| a | 16 | `full` 80.0 | `linear` 75.0 | `linear`, 0.5 s | `linear` 75.0 |",
         "| a | all | `full` with `attention` 90.0 | – | `full` with `attention`, 200 s | `last` 60.0 |",
+    ]
+
+
+def test_a_perplexity_is_no_share_and_the_least_is_the_best(evidence: Any) -> None:
+    rows = [("frozen", "last", 2e-3, "a", 12.5), ("frozen", "last", 6e-4, "a", 30.0)]
+    frame = pd.DataFrame(rows, columns=["method", "fusion", "lr", "data", "mean"]).assign(metric="perplexity")
+    made = evidence.grid_table(frame, ["method", "fusion", "lr", "data"], "data")
+    assert made.splitlines()[2:] == ["| frozen | last | 0.0006 / 0.002 | 30.0 / **12.5** |"]
+
+
+def test_the_guideline_names_the_best_where_nothing_was_tested(evidence: Any) -> None:
+    rows = [
+        ("a", NONE, "full", "last", "accuracy", 0.5, 3.0), ("b", 8, "frozen", "last", "perplexity", 12.5, 0.5),
+        ("b", 8, "frozen", "linear", "perplexity", 11.0, 1.0), ("c", 8, "frozen", "last", "accuracy", NONE, NONE),
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=["data", "shots", "method", "fusion", "metric", "mean", "seconds_alone"])
+    untested = frame.assign(**{TIED: pd.array([None] * len(frame), dtype="boolean")})
+    assert evidence.guideline_table(untested).splitlines()[2:] == [
+        "| a | all | `full` 50.0 | – | `full`, 3.0 s | – |",
+        "| b | 8 | `linear` 11.0 | – | `linear`, 1.0 s | `linear` 11.0 |",
     ]

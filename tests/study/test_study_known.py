@@ -227,6 +227,15 @@ def test_the_script_lays_a_table_out_as_its_mark_says(
     )
     assert some.splitlines()[0] == "| evaluated | fusion | accuracy | macro F1 |"
     assert len(some.splitlines()) == 4
+
+    def notes(metrics: str) -> set[str]:
+        made = evidence.table_of("tiny", "wide", {"sweep": "moved", "label": "intent", "metric": metrics})
+        return {line for line in made.splitlines() if line and not line.startswith("|")}
+
+    accuracy, macro = notes("accuracy"), notes("macro_f1")
+    assert accuracy - macro
+    told = {f"accuracy: {note}" for note in accuracy - macro} | {f"macro F1: {note}" for note in macro - accuracy}
+    assert notes("accuracy,macro_f1") == told | (accuracy & macro)
     weights = evidence.table_of("tiny", "wide", {"label": "slots", "show": "weights"}).splitlines()
     assert weights[0] == "| sweep | evaluated | fusion | 0 | 6 |"
     assert sum(map(float, weights[2].strip("| ").split(" | ")[3:])) == pytest.approx(1, abs=0.02)

@@ -50,6 +50,11 @@ def test_a_study_is_sources_sweeps_and_tables(written: Read, data: Path, tiny: s
     assert (study.title, study.figures, study.report) == ("study", (), None)
 
 
+def test_a_folder_does_not_hide_the_bundled_encoder(written: Read, tiny: str, tmp_path: Path) -> None:
+    (tmp_path / "minilm").mkdir()
+    assert written(tiny).sources["one"].options["encoder"] == "minilm"
+
+
 def test_set_goes_before_the_file_and_only_takes_what_it_needs(written: Read, tiny: str) -> None:
     study = written(tiny, "encoder=roberta-large", "sweeps.base.runs.0.fusion=[attention, concat]", "fit.lr=1e-3")
     assert study.sources["one"].options["encoder"] == "roberta-large"

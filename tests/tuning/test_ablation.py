@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from click.testing import CliRunner
 
+from fusionkit.cli.ablate import _print
 from fusionkit.cli.ablate import ablate as command
+from fusionkit.cli.console import out
 from fusionkit.cli.run import run as run_study
 from fusionkit.errors import UsageError
 from fusionkit.fit import expand
@@ -156,3 +160,17 @@ def test_a_study_draws_what_was_ablated_since(model_folder: Path, source_folder:
     assert drawn.is_file()
     assert FIGURES["ablation"].title in page.read_text()
     assert made() == []
+
+
+def test_many_layers_stand_in_blocks_that_fit_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    layers = tuple(range(1, 25))
+    falls = {(a, b): -(a + b) / 100 for a in layers for b in layers if a <= b}
+    found: Any = SimpleNamespace(
+        falls=lambda task: falls, layers=layers, metrics={"": "accuracy"}, whole={"": 0.5}, examples=3, split="test"
+    )
+    _print(found, "")
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= out().width
+    blocks = math.ceil(len(layers) / ((out().width - 13) // 7))
+    assert told.count("first \\ last") == blocks
+    assert len([cell for line in told.splitlines() for cell in line.split() if cell.startswith("-")]) == len(falls)

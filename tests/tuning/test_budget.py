@@ -13,6 +13,7 @@ from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.errors import UsageError
 from fusionkit.fit.sweep.blocks import expand_blocks
 from fusionkit.fit.sweep.file import read_sweep
+from fusionkit.fit.sweep.method_choices import over_frozen_encoder
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.study.read import read_study
@@ -74,6 +75,11 @@ def test_each_layer_alone_is_one_that_the_method_of_the_width_changes(store: Sto
     found = runs(store, {"task": "classification", "label": "label", "fusions": ("layer:*",), "methods": ("prompt",),
                          "budget_per_task": 900})  # fmt: skip
     assert named(found)[:-1] == [(f"prompt:{900 // D}", f"layer:{layer}") for layer in range(1, L + 1)]
+
+
+def test_the_encoder_is_frozen_whatever_the_method_says_of_it() -> None:
+    for text in ("pals:6", "pals:6,encoder=trained", "pals:6,encoder=frozen"):
+        assert over_frozen_encoder(text) == "pals:6,encoder=frozen"
 
 
 def test_all_layers_are_those_that_the_store_has(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,11 +20,13 @@ from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.executor.context import SweepContext
 from fusionkit.ragged import IntArray
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tuning.pieces import pieces_of
 from fusionkit.tuning.ranks import Ranks, joined
+from fusionkit.tuning.trainer import TunedRun
 
 ROOT = Path(__file__).parents[2]
 STILL: dict[str, Any] = {"dropout": 0.0, "encoder_dropout": 0.0, "lrs": (1e-3,)}
@@ -34,6 +36,23 @@ CHOICES: dict[str, dict[str, Any]] = {
     "two phases": {"methods": ["diff-prune"], "epochs": (3,)},
     "examples": {"methods": ["houlsby:4"], "task": "classification", "label": "label", "head": "classifier"},
 }
+
+
+class Behind(Ranks):
+    """One of two processes, whose other one has done four steps more."""
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        return 2 * tensor + 4
+
+
+def test_processes_that_see_different_states_of_a_run_end(store: Store, specs: Callable[..., list[RunSpec]]) -> None:
+    (spec,) = specs(store, methods=["top:1"], epochs=(1,))
+    context = SweepContext(store)
+    run = TunedRun(spec, context, context.data(spec))
+    run._ranks = Behind(0, 2)
+    with pytest.raises(FusionkitError, match="see different states of it") as caught:
+        run.train(lambda *_: None, lambda *_: None, None)
+    assert caught.value.received == "step 0 in process 1 of 2"
 
 
 def trained(store: Stores, specs: list[RunSpec], folder: Path, ranks: int = 2, stop: int = 0) -> None:

@@ -74,6 +74,12 @@ class Forecast:
     parts: list[dict[str, Any]]
 
 
+def halved(specs: Sequence[RunSpec], missing: Sequence[RunSpec], cost: CostModel) -> dict[RunSpec, float]:
+    """The share of its epochs that each missing run of a sweep trains under halving, on average over its rivals."""
+    settings = {key: len({*map(setting_of, alike)}) for key, alike in grouped(specs, rivals_of).items()}
+    return {spec: epochs_share(settings[rivals_of(spec)], cost.epochs(spec), spec.validate_every) for spec in missing}
+
+
 def forecast(
     store: Stores,
     specs: Sequence[RunSpec],
@@ -102,9 +108,7 @@ def forecast(
     measured.sample(missing, cost)
     seconds = {spec: measured.factor(spec) * cost.seconds(spec) for spec in missing}
     if halving:
-        settings = {key: len({*map(setting_of, alike)}) for key, alike in grouped(specs, rivals_of).items()}
-        for spec in missing:
-            seconds[spec] *= epochs_share(settings[rivals_of(spec)], cost.epochs(spec), spec.validate_every)
+        seconds = {spec: seconds[spec] * share for spec, share in halved(specs, missing, cost).items()}
     chosen = plan(prepared, workers)
     units = [sum(seconds[spec] for spec in unit) for unit in chosen.units]
     begin = START_SECONDS + context.seconds if chosen.opening is not None else 0.0

@@ -304,6 +304,7 @@ def watched_count(store: Stores, given: int | str | None) -> int | None:
             "of several tasks --validate-on is a number of examples of each",
             expected="a number like 200",
             received=f"--validate-on {given}",
+            remedy="choose a number, like --validate-on 200",
         )
     chooser = store.evaluation_stores[0] if isinstance(store, Mix) else store
     if "validation" not in chooser.splits or store.rows == MASKED:

@@ -32,7 +32,8 @@ def over_frozen_encoder(text: str) -> str:
     """
     method = parse_method(text)
     if ENCODER in method.options:
-        return str(parse_method(f"{text},{ENCODER}={FROZEN}")) if method.options[ENCODER] != FROZEN else str(method)
+        frozen = method.options[ENCODER] == FROZEN
+        return str(method) if frozen else str(parse_method(f"{method},{ENCODER}={FROZEN}"))
     if method.entry.own_weights or method.options.get("norms"):
         raise UsageError(
             f"--freeze encoder does not go with {method}: it trains the encoder's own weights",

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from fusionkit.errors import StoppedError
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.specs import ONE_TOKEN
 
@@ -57,6 +58,8 @@ def _stacks(model: FusedModel) -> bool:
             torch.allclose(found, torch.stack(expected), rtol=CLOSE, atol=CLOSE)
             for found, expected in zip(together, alone, strict=True)
         )
+    except StoppedError:
+        raise
     except Exception:  # vmap raises errors of many types
         return False
 

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.metrics import times_of
+from fusionkit.names import MEAN
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import draw_of, of_own_stores
 from fusionkit.report.figures.encodings import (
@@ -29,7 +30,7 @@ from fusionkit.report.figures.encodings import (
 )
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.errors_of_means import half_over_seeds
-from fusionkit.runs.record import MEAN, timed_curve
+from fusionkit.runs.record import timed_curve
 from fusionkit.runs.summary import SEEDS
 
 X_TITLES = {"epoch": "epoch", "seconds": "seconds of one head trained alone", "step": "steps of the optimizer"}

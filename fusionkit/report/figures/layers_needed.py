@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.report.altair import altair
-from fusionkit.report.display_names import family
+from fusionkit.report.display_names import family, name_methods
 from fusionkit.report.figures.encodings import panels, whole_numbers
 from fusionkit.report.figures.scores import PROBE, lines, score_of
 from fusionkit.report.report_data import ReportData
@@ -25,17 +25,20 @@ TOP = "top:"
 
 def data(study: ReportData) -> pd.DataFrame | None:
     """One row per task, way and k, for tasks with two k or more of the second or third way."""
+    # Other options of methods (frozen parts, precision) stay in the name, so that no mean is over several of these.
+    named = name_methods(study.frame.assign(method=FROZEN, fusion_layers=None))
     rows = []
     for task, runs in study.whole.groupby("task_name", sort=False):
         records = [study.records[digest] for digest in runs["digest"]]
         depth = max(max(record["layers"]) for record in records)  # L: the last layer that any of the runs reads
         told = [_place(record, depth) for record in records]
-        placed = runs.assign(way=[way for way, _ in told], k=[k for _, k in told])
-        if max(placed[~placed["way"].isin((ALONE, ""))].groupby("way")["k"].nunique(), default=0) < 2:
+        more = [name[len(fusion) :] for name, fusion in zip(named.loc[runs.index], runs["fusion"], strict=True)]
+        names = [way + other for (way, _), other in zip(told, more, strict=True)]
+        placed = runs.assign(way=[way for way, _ in told], k=[k for _, k in told], method=names)
+        if max(placed[~placed["way"].isin((ALONE, ""))].groupby("method")["k"].nunique(), default=0) < 2:
             continue
-        for way, k in sorted({place for place in told if place[0]}):
-            found = placed[(placed["way"] == way) & (placed["k"] == k)]
-            rows.append({"task": study.task_with_unit(task), "method": way, "k": k, **score_of(study, task, found)})
+        for (method, k), found in placed[placed["way"] != ""].groupby(["method", "k"]):
+            rows.append({"task": study.task_with_unit(task), "method": method, "k": k, **score_of(study, task, found)})
     return pd.DataFrame(rows) if rows else None
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fusionkit.metrics import is_clearly_better
 from fusionkit.runs.comparison.errors_of_differences import error_of_difference
-from fusionkit.runs.comparison.pairing import pair_runs, sides_of
+from fusionkit.runs.comparison.pairing import DATA, pair_runs, sides_of
 from fusionkit.runs.errors_of_means import BOTH, EXAMPLES, SEEDS
+from fusionkit.runs.record import IDENTITY
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import OVER, RunGroups
 from fusionkit.statistics import LEVEL
@@ -30,20 +32,21 @@ class Rivals:
         """
         Args:
             table: the summary of ``groups`` (:func:`fusionkit.runs.summary.summarise`). same: columns in which rivals
-                agree.
+                agree. They also agree in what identifies their data, unless data are averaged over.
         """
         self.groups = groups
         self._sides, self._over = sides_of(groups.runs), str(table.attrs[OVER])
         self._means, self._metrics = table["mean"].to_numpy(dtype=np.float64), table["metric"].tolist()
         self._differ: dict[frozenset[int], bool | None] = {}
         names = [name for name in same if name in table]
-        alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for place, values in enumerate(table[names].astype(str).itertuples(index=False, name=None)):
             if np.isfinite(self._means[place]):
                 alike[values].append(place)
         # In the order of their names: where means are equal, the order in which runs ended must not decide.
         told = [tuple(map(str, values)) for values in table[groups.keys].itertuples(index=False, name=None)]
-        self.contests = [sorted(places, key=told.__getitem__) for places in alike.values()]
+        contests = [part for places in alike.values() for part in _by_identity(places, groups)]
+        self.contests = [sorted(places, key=told.__getitem__) for places in contests]
 
     def is_better(self, ours: int, theirs: int) -> bool:
         """Whether a group's mean is better than another's."""
@@ -72,3 +75,21 @@ class Rivals:
             p = errors.p_value(difference, EXAMPLES)
         agree = difference * (self._means[ours] - self._means[theirs]) > 0
         return None if np.isnan(p) else bool(p <= 1 - LEVEL and agree)
+
+
+def _by_identity(places: list[int], groups: RunGroups) -> list[list[int]]:
+    """The groups by what identifies their data, which may share a name. A group without it, as earlier versions wrote
+    records, goes with the others if these have one and the same.
+    """
+    found: dict[str, list[int]] = defaultdict(list)
+    for place in places:
+        found[_identity_of(groups, place)].append(place)
+    return [places] if len({*found} - {""}) < 2 else list(found.values())
+
+
+def _identity_of(groups: RunGroups, place: int) -> str:
+    """What identifies the data of a group's finished runs; empty where data are averaged over or no record tells it."""
+    runs = groups.runs[place]
+    if DATA in groups.average or IDENTITY not in runs:
+        return ""
+    return ", ".join(sorted(runs.loc[runs["status"] == "finished", IDENTITY].dropna().unique()))

@@ -9,6 +9,7 @@ from fusionkit.plural import counted
 from fusionkit.runs.comparison.compare import HOW
 from fusionkit.runs.comparison.pairing import DATA
 from fusionkit.runs.errors_of_means import BOTH, EXAMPLES, SEEDS
+from fusionkit.runs.note_texts import first_names
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.tables.format_cells import cell, group_keys, rows_of
 from fusionkit.statistics import LEVEL, TESTS, corrected
@@ -56,17 +57,16 @@ def comparison_notes(compared: pd.DataFrame) -> list[str]:
         notes.append(
             f"pairs of one training draw count as one trial: {counted(pairs, 'pair')} of {counted(blocks, 'draw')}"
         )
-    if over != SEEDS and len(lone := tested[tested["smallest_p"].notna()]):
-        names = ", ".join(_name(compared, row) for row in rows_of(lone))
-        notes.append(f"tested over seeds alone, because answers on the same test examples are missing: {names}")
-    for row in rows_of(compared[(compared["blocks"] == 1) & (over != EXAMPLES)]):
-        notes.append(f"{_name(compared, row)}: one trial, nothing to test")
-    alone = [f"{row['unpaired']} ({_name(compared, row)})" for row in rows_of(compared[compared["unpaired"] > 0])]
-    if alone:
-        notes.append(f"runs without a partner, left out of the differences: {', '.join(alone)}")
-    for axes, rows in compared[compared["also_differs"].notna()].groupby("also_differs", sort=False):
-        names = ", ".join(_name(compared, row) for row in rows_of(rows))
-        notes.append(f"differ from the baseline also in {axes}: {names}")
+    names = _names(compared)
+    if over != SEEDS and len(lone := names[compared["p"].notna() & compared["smallest_p"].notna()]):
+        named = first_names(lone.tolist())
+        notes.append(f"tested over seeds alone, because answers on the same test examples are missing: {named}")
+    if over != EXAMPLES and len(single := names[compared["blocks"] == 1]):
+        notes.append(f"one trial, nothing to test: {first_names(single.tolist())}")
+    if alone := [f"{n} ({name})" for n, name in zip(compared["unpaired"], names, strict=True) if n > 0]:
+        notes.append(f"runs without a partner, left out of the differences: {first_names(alone)}")
+    for axes, rows in names.groupby(compared["also_differs"], sort=False):
+        notes.append(f"differ from the baseline also in {axes}: {first_names(rows.tolist())}")
     return notes
 
 
@@ -90,6 +90,9 @@ def _powerless(tested: pd.DataFrame, test: str, correction: str, unit: str) -> l
     return [f"no difference can be significant here: {least}{remedy}"]
 
 
-def _name(compared: pd.DataFrame, row: dict[str, object]) -> str:
-    keys = [name for name in (*group_keys(compared), SCORED_ON) if len(compared[name].drop_duplicates()) > 1]
-    return " ".join(cell(row[name]) for name in keys)
+def _names(compared: pd.DataFrame) -> pd.Series[str]:
+    """The name of each row: its values in the columns that differ."""
+    keys = [name for name in group_keys(compared) if len(compared[name].drop_duplicates()) > 1]
+    keys += [SCORED_ON] if len(compared[SCORED_ON].dropna().drop_duplicates()) > 1 else []
+    names = [" ".join(cell(row[name]) for name in keys) for row in rows_of(compared)]
+    return pd.Series(names, index=compared.index, dtype=str)

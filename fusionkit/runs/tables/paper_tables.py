@@ -29,6 +29,7 @@ from fusionkit.runs.tables.format_cells import (
     rows_of,
     runs_text,
     texts_of,
+    with_unit,
 )
 
 Rows = list[tuple[dict[str, Any], bool]]
@@ -36,9 +37,12 @@ UNITS_NOTE = f"scores in percent, perplexities as they are; the CSV has fraction
 
 
 def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
-    """A ``booktabs`` table with the notes as comments above; with a baseline also the paired differences."""
+    """A ``booktabs`` table with the notes as comments above; with a baseline also the paired differences. A column
+    names the metrics and their units where there are several.
+    """
     keys, compared = naming_columns(summary), "difference" in summary.columns
-    unit = " (\\%)" if all(map(is_share, summary["metric"])) else ""
+    keys += ["metric"] if len(summary["metric"].dropna().drop_duplicates()) > 1 else []
+    unit = " (\\%)" if "metric" not in keys and all(map(is_share, summary["metric"])) else ""
     header = [*(_latex_escape(head_of(name, summary)) for name in keys), f"score{unit}", "95\\,\\% interval"]
     header += ["rank"] if BEST_RANK in summary else []
     selective, coded = ("selectivity" in summary.columns, "code_bits" in summary.columns)
@@ -51,17 +55,18 @@ def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     lines += [" & ".join(header) + " \\\\", "\\midrule"]
     for row, bold in _rows(summary):
         texts = texts_of(row)
-        numbers = [texts["interval"], *([rank_text(row).replace("–", "--")] if BEST_RANK in row else [])]
+        numbers = [_signed(texts["interval"]), *([rank_text(row).replace("–", "--")] if BEST_RANK in row else [])]
         if selective:
-            numbers += [texts["control"], *map(_signed, (texts["selectivity"], texts["selectivity_interval"]))]
+            numbers += map(_signed, (texts["control"], texts["selectivity"], texts["selectivity_interval"]))
         if coded:
             numbers += [texts["code, kbit"].replace("±", "$\\pm$"), texts["compression"]]
         if compared:
             numbers += map(_signed, (texts["difference"], texts["difference_interval"]))
             record = texts["record"]
             numbers += [texts["p"].replace("<", "$<$"), record if record == NOTHING else record.replace("–", "--")]
-        cells = [_latex_escape(cell(row[name])) for name in keys] + [_latex_score(row, texts["stars"], bold)]
-        cells += [*(text.replace("…", "\\dots") for text in numbers), str(row["runs"]), texts["parameters"]]
+        names = [with_unit(row[name]) if name == "metric" else cell(row[name]) for name in keys]
+        cells = [*map(_latex_escape, names), _latex_score(row, texts["stars"], bold)]
+        cells += [*(text.replace("…", "\\dots") for text in numbers), runs_text(row), texts["parameters"]]
         lines.append(" & ".join(cells) + " \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
 
@@ -84,7 +89,7 @@ def markdown(summary: pd.DataFrame, notes: Sequence[str] = (), across: str | Non
     """
     down, rows = naming_columns(summary), _rows(summary)
     keys = [name for name in down if name not in chosen_columns(summary)]
-    if across in (*keys, "metric"):
+    if across is not None and across in (*keys, "metric"):
         body = _across(rows, keys, across)
     else:
         heads = [_head(name) if name == SCORED_ON else name for name in down]
@@ -111,7 +116,7 @@ def _rows(summary: pd.DataFrame) -> Rows:
 
 def _latex_score(row: dict[str, Any], stars: str, bold: bool) -> str:
     times = times_of(row["metric"])
-    text = NOTHING if pd.isna(row["mean"]) else f"{times * row['mean']:.1f}"
+    text = NOTHING if pd.isna(row["mean"]) else _signed(f"{times * row['mean']:.1f}")
     text = f"\\textbf{{{text}}}" if bold else text
     text += f"$^{{{stars}}}$" if stars else ""
     text += "" if pd.isna(row["std"]) else f" $\\pm$ {times * row['std']:.1f}"
@@ -139,23 +144,44 @@ def _down(rows: Rows, keys: list[str], heads: list[str], compared: bool) -> list
     return body
 
 
-def _across(rows: Rows, keys: list[str], across: str | None) -> list[list[str]]:
+def _across(rows: Rows, keys: list[str], across: str) -> list[list[str]]:
     """One column per value of ``across``; if each has its own metric, the column's head names it."""
-    pairs = list(dict.fromkeys((cell(row[str(across)]), cell(row["metric"])) for row, _ in rows))
-    in_head = len({name for name, _ in pairs}) == len(pairs) and len({metric for _, metric in pairs}) > 1
+    scored = [row for row, _ in rows if not pd.isna(row["mean"])]
+    pairs = {(cell(row[across]), cell(row["metric"])) for row in scored}
+    metrics = dict(pairs)
+    in_head = len(metrics) == len(pairs) and len({*metrics.values()}) > 1
     others = [name for name in (*keys, *(() if in_head else ("metric",))) if name != across]
-    columns = list(dict.fromkeys(name for name, _ in pairs))
+    # Across metrics a group without a score has no column.
+    shown = scored if across == "metric" and scored else [row for row, _ in rows]
+    columns = list(dict.fromkeys(cell(row[across]) for row in shown))
     lines: dict[tuple[str, ...], dict[str, str]] = {}
     for row, bold in rows:
-        line = lines.setdefault(tuple(_name(name, row[name]) for name in others), {})
-        line[cell(row[str(across)])] = _markdown_score(row, bold)
+        told = row | _lacking(row, scored, keys, across)
+        line = lines.setdefault(tuple(_name(name, told[name]) for name in others), {})
+        line[cell(row[across])] = _markdown_score(row, bold)
     body = [
         [*map(_markdown_escape, names), *(found.get(name, "") for name in columns)] for names, found in lines.items()
     ]
     heads = columns
     if in_head:
-        heads = [metric_name(metric) if across == "metric" else _with_metric(name, metric) for name, metric in pairs]
+        heads = [
+            metric_name(name) if across == "metric" else _with_metric(name, metrics.get(name, name)) for name in columns
+        ]
     return [[*map(_head, others), *map(_markdown_escape, heads)], *body]
+
+
+def _lacking(row: dict[str, Any], scored: list[dict[str, Any]], keys: list[str], across: str) -> dict[str, Any]:
+    """The metric and split of a group that has none, because its runs failed: those of its line, else of its column."""
+    if not (missing := [name for name in ("metric", SCORED_ON) if name in row and pd.isna(row[name])]):
+        return {}
+    line = [name for name in keys if name not in (across, *missing)]
+    alike = (
+        {name: other[name] for name in missing}
+        for same in (line, [across])
+        for other in scored
+        if all(cell(other[name]) == cell(row[name]) for name in same)
+    )
+    return next(alike, {})
 
 
 def _with_metric(name: str, metric: str) -> str:

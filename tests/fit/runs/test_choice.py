@@ -11,7 +11,7 @@ import pytest
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunGroups, compare, summarise
 from fusionkit.runs.choice import best_run, choose, chosen_by
-from fusionkit.runs.record import flat_record
+from fusionkit.runs.record import flat_record, flat_tests
 from fusionkit.runs.tables.paper_tables import latex, markdown
 from fusionkit.specs import RunSpec
 
@@ -65,6 +65,41 @@ def test_one_setting_serves_all_tasks_of_a_run_and_their_mean_decides() -> None:
         ("sst2", 2e-3), ("mrpc", 2e-3), ("mean", 2e-3),
     ]  # fmt: skip
     assert chosen.notes == ["chosen by validation: lr of 0.001, 0.002, 0.004"]
+
+
+def of_tasks(
+    sst2: float, mrpc: float, metric: str | None, seed: int = 0, *, failed: bool = False, **fields: Any
+) -> list[dict[str, Any]]:
+    """The rows of a run of two tasks over stores of their own, with its accuracies."""
+    spec = RunSpec(
+        store="a", task_stores="a,b", task="sst2=classification,mrpc=classification", label="label,label",
+        head="classifier+classifier", fusion="last", data_seed=seed, init_seed=seed, **fields,
+    )  # fmt: skip
+    scores = {"mean": (sst2 + mrpc) / 2, "sst2_accuracy": sst2, "mrpc_accuracy": mrpc}
+    told: dict[str, Any] = {"status": "finished", "metric": "mean", "score": scores["mean"]}
+    told |= {"validation_score": scores["mean"], "scores": {"validation": scores, "test": scores}}
+    told = {"status": "failed"} if failed else told
+    return flat_tests({"spec": spec.to_dict(), "evaluated": "sst2 + mrpc", "others": {"mrpc": {}}, **told}, metric)
+
+
+@pytest.mark.parametrize(("metric", "tasks"), [(None, ["sst2", "mrpc", "mean"]), ("accuracy", ["sst2", "mrpc"])])
+def test_one_setting_serves_all_tasks_whatever_score_is_shown(metric: str | None, tasks: list[str]) -> None:
+    scores = {1e-3: (0.9, 0.1), 2e-3: (0.8, 0.8), 4e-3: (0.1, 0.9)}  # of sst2 and mrpc
+    rows = [row for lr, each in scores.items() for row in of_tasks(*each, metric, lr=lr)]
+    chosen = chosen_by("validation", pd.DataFrame(rows), ["fusion"]).frame
+    assert chosen[["task", "lr"]].to_numpy().tolist() == [[task, 2e-3] for task in tasks]
+
+
+@pytest.mark.parametrize("metric", [None, "accuracy"])
+def test_a_failed_run_of_several_tasks_counts_beside_their_mean(metric: str | None) -> None:
+    rows = [row for seed in (0, 1) for row in of_tasks(0.9, 0.9, metric, seed)]
+    frame = pd.DataFrame([*rows, *of_tasks(0, 0, metric, 2, failed=True)])
+    table = summarise(RunGroups(frame, ["fusion", "task"]))
+    assert list(table)[:3] == ["fusion", "task", "metric"]
+    assert table.set_index("task")["failed"].to_dict() == dict.fromkeys(frame["task"], 0) | {"mean": 1}
+    # Without a failed run the other rate wins.
+    other = [row for seed in (0, 1) for row in of_tasks(0.5, 0.5, metric, seed, lr=1e-3)]
+    assert set(choose(pd.concat([frame, pd.DataFrame(other)], ignore_index=True)).frame["lr"]) == {1e-3}
 
 
 def test_equal_means_are_a_tie_in_whatever_order_the_runs_ended() -> None:

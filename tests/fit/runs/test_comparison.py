@@ -13,8 +13,9 @@ from scipy import stats
 
 from fusionkit.cli.tables.summary_table import summary_table
 from fusionkit.errors import UsageError
-from fusionkit.fit import RunGroups, compare
+from fusionkit.fit import RunGroups, compare, summarise
 from fusionkit.runs.comparison.pairing import Pairs, pair_runs, sides_of
+from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.runs.record import flat_record
 from fusionkit.runs.tables.comparison_notes import comparison_notes
 from fusionkit.runs.tabulate import tabulate
@@ -365,6 +366,33 @@ def test_unpaired_runs_are_named_where_nothing_is_tested() -> None:
     frame = table(runs("last", LAST[:3]), runs("majority", [0.3, 0.3]))
     notes = comparison_notes(compare(RunGroups(frame), "last"))
     assert "runs without a partner, left out of the differences: 1 (majority)" in notes
+
+
+def test_notes_name_the_first_groups_and_count_the_others() -> None:
+    several = ("concat", "attention", "layer:1", "layer:2", "layer:3", "layer:4")
+    frame = table(runs("last", LAST[:2]), runs("linear", LINEAR[:2]), *(runs(name, CONCAT[:1]) for name in several))
+    notes = comparison_notes(compare(RunGroups(frame, ["fusion"]), "last"))
+    assert "one trial, nothing to test: concat, attention, layer:1, layer:2 and 2 others" in notes
+    alone = "1 (concat), 1 (attention), 1 (layer:1), 1 (layer:2) and 2 others"
+    assert f"runs without a partner, left out of the differences: {alone}" in notes
+
+
+def test_data_sets_of_one_name_do_not_compete_and_stores_of_one_data_set_do() -> None:
+    stores, scores = {"float16": "a", "int8": "a", "other": "b"}, {"last": LAST, "linear": LINEAR}
+    frame = table(*(
+        runs(name, own, store=store, data_identity=data)
+        for store, data in stores.items() for name, own in scores.items()
+    ))  # fmt: skip
+    named = frame.assign(data=frame["store"])
+
+    def contests(frame: pd.DataFrame, by: list[str], average: tuple[str, ...] = ()) -> list[int]:
+        groups = RunGroups(frame, by, average=average)
+        return [len(places) for places in Rivals(summarise(groups), groups).contests]
+
+    assert contests(frame, ["store", "fusion"]) == [4, 2]
+    assert contests(frame.drop(columns="data_identity"), ["store", "fusion"]) == [6]
+    assert contests(frame.replace({"data_identity": {"b": None}}), ["store", "fusion"]) == [6]  # an earlier version's
+    assert contests(named[~((named["data"] == "other") & (named["fusion"] == "last"))], ["fusion"], ("data",)) == [2]
 
 
 def test_each_error_over_seeds_has_the_shares_of_its_mean() -> None:

@@ -151,6 +151,31 @@ def test_a_failed_run_counts_beside_those_of_its_store() -> None:
     assert table[["scored_on", "runs", "failed"]].to_numpy().tolist() == [["test", 2, 1], ["validation", 2, 0]]
 
 
+def test_a_failed_run_counts_beside_those_of_its_task() -> None:
+    """One store, whose test split lacks the labels of one column."""
+    lost = {"status": "failed", "metric": None, "validation_score": None}
+    failed = [record(None, data_seed=5, label=label) | lost for label in ("tags", "pos")]
+    table = summarise(RunGroups(frame(*two_seeds(0.9), *two_seeds(None, label="pos"), *failed), ["label"]))
+    assert table[["label", "scored_on", "runs", "failed"]].to_numpy().tolist() == [
+        ["tags", "test", 2, 1], ["pos", "validation", 2, 1],
+    ]  # fmt: skip
+
+
+def test_a_failed_run_counts_once_on_each_store_that_it_would_be_scored_on() -> None:
+    judges: dict[str, Any] = {"evaluated": "de, fr", "evaluate_on": "d,f"}
+    tests = {"de": {"f1": 0.5}, "fr": {"f1": 0.4}}
+    lost = {"status": "failed", "metric": None, "validation_score": None}
+    records = [*two_seeds(0.5, tests=tests, **judges), record(None, data_seed=2, **judges) | lost]
+    rows = pd.DataFrame([row for each in records for row in flat_tests(each)])
+    table = summarise(RunGroups(rows, ["evaluated"]))
+    assert table[["evaluated", "scored_on", "runs", "failed"]].to_numpy().tolist() == [
+        ["de", "test", 2, 1], ["fr", "test", 2, 1],
+    ]  # fmt: skip
+    assert summarise(RunGroups(rows, ["fusion"], average=["evaluated"]))["failed"].tolist() == [1]
+    # One row per run is of the first store, as its score is.
+    assert frame(*records)["evaluated"].tolist() == ["de"] * 3
+
+
 def test_a_run_says_on_which_split_each_of_its_scores_is() -> None:
     tested = record(0.5, tests={"de": {"f1": 0.5}, "fr": {"f1": 0.4}})
     assert [(row["evaluated"], row["scored_on"]) for row in flat_tests(tested)] == [("de", "test"), ("fr", "test")]
@@ -219,6 +244,19 @@ def test_failed_runs_of_another_fusion_do_not_change_what_intervals_are_over() -
     one = good[:1]
     for table, over in ((good, "both"), (pd.concat([good, lost], ignore_index=True), "both"), (one, "examples")):
         assert summarise(RunGroups(table, ["fusion"], answers=answers_of(good))).attrs["over"] == over
+
+
+def test_runs_without_the_score_that_is_shown_do_not_change_what_intervals_are_over() -> None:
+    """As with ``--metric f1``, which runs that learned intents do not have."""
+    table = frame(*two_seeds(0.5, label="slots"), *two_seeds(None, label="intent", validation_score=None))
+    table = table.assign(**CLASSES | {"label": table["label"]})
+    for over in (None, "both"):
+        found = summarise(RunGroups(table, ["label"], answers=answers_of(table)), over=over)
+        assert found.attrs["over"] == "both"
+        assert found["scored_on"].isna().tolist() == [False, True]
+        assert not any("no answers are kept" in note for note in found.attrs["notes"])
+    averaged = summarise(RunGroups(table, ["fusion"], average=["label"], answers=answers_of(table)))
+    assert averaged["test_examples"].tolist() == [40]
 
 
 @pytest.mark.parametrize(

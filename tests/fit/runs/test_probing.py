@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 from scipy import stats
 
 from fusionkit.cli.tables.summary_table import summary_table
+from fusionkit.runs import probing
 from fusionkit.runs.choice import best_run
 from fusionkit.runs.probing import plain_runs, with_probing
 from fusionkit.runs.record import flat_record
@@ -74,6 +76,16 @@ def test_each_selectivity_stands_beside_its_own_group() -> None:
     groups = RunGroups(plain_runs(every), ["label"], average=["fusion"])
     [row] = with_probing(summarise(groups), groups, every).to_dict(orient="records")
     assert (row["runs"], row["controls"]) == (3, 3)
+
+
+def test_each_run_is_looked_up_once_however_many_groups_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    fusions = ("last", "linear", "concat")
+    every = runs({(fusion, control): REAL for fusion in fusions for control in (False, True)})
+    groups = RunGroups(plain_runs(every))
+    summary, keys = summarise(groups), Mock(wraps=probing._keys)
+    monkeypatch.setattr(probing, "_keys", keys)
+    assert with_probing(summary, groups, every)["controls"].tolist() == [3, 3, 3]
+    assert sum(len(call.args[0]) for call in keys.call_args_list) == len(every)
 
 
 def test_a_control_run_is_never_the_best() -> None:

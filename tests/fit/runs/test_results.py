@@ -20,7 +20,7 @@ from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit import RunGroups, RunsFolder, expand, fit, summarise
 from fusionkit.runs.claims import runs_status
 from fusionkit.runs.find_run import find_run
-from fusionkit.runs.record import FLAT, flat_record
+from fusionkit.runs.record import FLAT, IDENTITY, flat_record
 from fusionkit.runs.shown_split import with_scores_of
 from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
@@ -63,7 +63,7 @@ def test_a_table_has_one_row_a_run(corpus_store: Callable[[str], Store], tmp_pat
     records = fit(store, specs, RunsFolder(tmp_path), watch)
     table = pd.read_parquet(tmp_path / "results.parquet")
     assert len(table) == len(specs) == 8
-    assert set(table.columns) == {"digest", *RunSpec.__dataclass_fields__, *FLAT}
+    assert set(table.columns) == {"digest", *RunSpec.__dataclass_fields__, *FLAT, IDENTITY}
     key = ["fusion", "data_seed", "shots"]
     found = table.set_index(key)["score"].to_dict()
     wanted = {
@@ -294,6 +294,12 @@ def test_averages_that_do_not_compare_are_told() -> None:
         RunGroups(frame(*records), ["data"], average=["data"])
     with pytest.raises(UsageError, match="unknown column of the results 'dtaa'"):
         RunGroups(frame(*records), average=["dtaa"])
+
+
+def test_an_average_that_leaves_no_groups_is_refused() -> None:
+    with pytest.raises(UsageError, match="leaves no groups") as caught:
+        RunGroups(frame(*runs_of([0.1, 0.3])), average=["task", "label", "fusion"])
+    assert caught.value.received == "average task, label, fusion"
 
 
 def test_what_an_average_leaves_open_is_a_column_still() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from fusionkit.fit import RunGroups, compare, summarise
 from fusionkit.report.display_names import named
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.tables import compared as report_of
+from fusionkit.runs.errors_of_means import scored_runs
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.record import flat_record
 from fusionkit.runs.tables.comparison_notes import comparison_notes
@@ -152,3 +154,14 @@ def test_draws_have_the_same_weight_over_examples_as_in_the_difference() -> None
     assert (row["difference"], row["p"]) == (0.125, 1.0)
     # Of 1/2, 1/2, −1/2 and 0.
     assert row["difference_se_examples"] == pytest.approx(math.sqrt(11 / 192))
+
+
+def test_values_of_runs_are_held_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusionkit.runs.example_scores.HELD", 2 * 4 * 8)  # of two runs with four examples
+    given = [run({"": answers(TWO)}, seed) for seed in range(3)]
+    kept = {row["digest"]: {row["evaluated"]: found} for row, found in given}
+    read = Mock(side_effect=kept.__getitem__)
+    scores, (a, b, c) = ExampleScores(read), scored_runs(framed(*given)[0])
+    for each in (a, b, a, c, a, b):
+        assert scores.of(each)
+    assert [call.args[0] for call in read.call_args_list] == [each.digest for each in (a, b, c, b)]
