@@ -79,7 +79,7 @@ def fit(
 
     commands = CliCommands(settings, workers, threads, device, retry_failed, log_to, trust_remote_code, save_every)
     if dry_run:
-        if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one prints
+        if not ("TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"):  # one process prints
             print_forecast(*commands.forecast(store, sweep, runs), as_json)
         return
     if "TORCHELASTIC_RUN_ID" in os.environ:

@@ -6,6 +6,7 @@ the splits that a run of this task alone would have.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -107,12 +108,13 @@ class TaskStores:
         lacking = [name for name, data in found.items() if data.test is None]
         if 0 < len(lacking) < len(found):
             notes.append(f"{', '.join(lacking)} without a labelled test split: all scores are of validation")
-        for option in ("max_length", "compute_dtype"):
-            told = dict.fromkeys(str(self.store_of[name].manifest["identity"][option]) for name in found)
-            if len(told) > 1:  # one pass of the encoder answers all tasks
-                notes.append(
-                    f"stores with --{option.replace('_', '-')} {' and '.join(told)}: `predict` takes no such run"
-                )
+        manifests = [self.store_of[name].manifest for name in found]
+        for of_pairs, option in itertools.product((False, True), ("max_length", "compute_dtype")):
+            alike = [each["identity"] for each in manifests if (each["columns"]["pair"] is not None) == of_pairs]
+            told = dict.fromkeys(str(identity[option]) for identity in alike)
+            if len(told) > 1:  # one pass of the encoder answers all tasks over texts, or all over pairs
+                flag = option.replace("_", "-")
+                notes.append(f"stores with --{flag} {' and '.join(told)}: `predict` takes no such run")
         return joined_data(found, notes, apart=True)
 
     def record(self, spec: RunSpec) -> dict[str, Any]:

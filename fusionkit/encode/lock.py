@@ -28,7 +28,7 @@ from fusionkit.io.places import Place, listed
 
 LEASE_SECONDS = 120.0
 RENEW_SECONDS = 20.0
-SETTLE_SECONDS = 2.0  # longer than one request: by then whoever found the same void lease has written its own
+SETTLE_SECONDS = 2.0  # longer than most requests: by then whoever found the same void lease has written its own
 
 
 class HeldError(UsageError):

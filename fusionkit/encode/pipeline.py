@@ -109,7 +109,8 @@ def encode_job(
             return stop()
 
         tokens = 0
-        for record in (run_parts or serial_parts(job.encoder, is_stopped))(out, plan, missing, job.progress):
+        run = run_parts or serial_parts(job.encoder, is_stopped, check=check_lock)
+        for record in run(out, plan, missing, job.progress):
             check_lock()
             tokens += record.tokens
         check_lock()
@@ -117,14 +118,16 @@ def encode_job(
         return EncodeReport("resumed" if resumed else "encoded", time.perf_counter() - began, tokens, manifest)
 
 
-def serial_parts(encoder: Encoder, stop: Callable[[], bool], writers: int | None = None) -> PartsRunner:
+def serial_parts(
+    encoder: Encoder, stop: Callable[[], bool], writers: int | None = None, check: Callable[[], None] = lambda: None
+) -> PartsRunner:
     """A map over parts that encodes one part after another.
 
     While a part is computed, the next part is read and earlier ones are written.
 
     Args:
         stop: called before each part; True ends the work with :class:`StoppedError`. writers: threads that write; None
-            for as many as the encoder's device needs.
+            for as many as the encoder's device needs. check: as in :meth:`PartEncoder.write`.
     """
     writers = writers or WRITERS.get(encoder.device.type, 1)
 
@@ -151,7 +154,7 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool], writers: int | None
                 if waiting:
                     reads.append(reader.submit(part_encoder.read, waiting[0]))
                 computed = part_encoder.compute(part, inputs, start, progress.advance)
-                writes.append((part, writer.submit(part_encoder.write, computed)))
+                writes.append((part, writer.submit(part_encoder.write, computed, check)))
                 # Results are taken now, so that a failed write ends the work at once.
                 while writes and writes[0][1].done():
                     yield next_record()

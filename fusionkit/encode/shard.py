@@ -84,7 +84,7 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
             return stop()
 
         tokens = 0
-        for record in serial_parts(job.encoder, is_stopped)(out, plan, missing, NoProgress()):
+        for record in serial_parts(job.encoder, is_stopped, check=check_lock)(out, plan, missing, NoProgress()):
             job.progress.advance(1)
             tokens += record.tokens
         with _store_lock(job, stop):

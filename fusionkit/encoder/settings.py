@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fusionkit.errors import StoppedError
+
 # Settings that no number depends on, or that names and shapes of the weights show.
 SHOWN = {
     "architectures", "transformers_version", "dtype", "torch_dtype", "_name_or_path", "tokenizer_class", "use_cache",
@@ -27,6 +29,8 @@ def unusual_settings(config: Any) -> dict[str, Any]:
     """
     try:
         usual = type(config)().to_dict()
+    except StoppedError:
+        raise
     except Exception:  # a class of the encoder's own code may have no defaults
         usual = {}
     values = config.to_dict()

@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state
@@ -31,6 +32,7 @@ from fusionkit.tasks import TASKS
 from fusionkit.tasks.head_check import check_head
 
 Given = Ragged | Split | ArrayLike
+CHECKED = 1024  # rows whose numbers are checked at once
 
 
 @dataclass(eq=False, repr=False)
@@ -61,7 +63,9 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
                 raise ValueError("X has two sequences an example: `fusionkit fit` reads such pairs, estimators do not")
             if len(X) == 0:
                 raise ValueError("X holds no example: a minimum of 1 is required")
-            if isinstance(X, Ragged) and not X.hidden_states.isfinite().all():
+            # In pieces, because the check makes copies.
+            pieces = torch.split(X.hidden_states, CHECKED) if isinstance(X, Ragged) else ()
+            if not all(bool(rows.isfinite().all()) for rows in pieces):
                 raise ValueError("X contains NaN or infinity.")
             examples = examples_of(X)
         elif getattr(X, "ndim", None) == 3 or (isinstance(X, list) and np.ndim(X) == 3):

@@ -67,6 +67,8 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         Raises:
             ValueError: as scikit-learn's estimators do. UsageError: an option that does not exist or fit.
         """
+        for left in ("encoder_", "delta_"):  # of an earlier fit with another method
+            self.__dict__.pop(left, None)
         if not isinstance(self.class_weight, (str, type(None))):
             raise ValueError(f"class_weight is 'balanced' or None, not {self.class_weight!r}")
         y = self._targets(y)

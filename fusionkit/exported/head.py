@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from huggingface_hub import ModelCard, ModelHubMixin
 from safetensors.torch import save
 
-from fusionkit.errors import UsageError
+from fusionkit.errors import StoreError, UsageError
 from fusionkit.exported.card import model_card
 from fusionkit.exported.config import (
     CARD,
@@ -194,6 +194,12 @@ class FusedHead(ModelHubMixin):
             self.config = config = _saved_whole(self._encoder, config, save_directory / ENCODER)  # the card reads it
         elif config["encoder_kind"] == INSIDE:
             source, target = Path(config["encoder"]), save_directory / ENCODER
+            if not source.is_dir():
+                raise StoreError(
+                    f"the encoder of this head is gone: {source}",
+                    expected="the folder that it was loaded from",
+                    remedy="put it back, or export the run again with --with-encoder",
+                )
             if source != target.resolve():
                 for file in filter(Path.is_file, source.rglob("*")):  # not copytree, whose error has no code
                     (copy := target / file.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)

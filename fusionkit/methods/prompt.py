@@ -29,8 +29,6 @@ class PromptVectors(nn.Module):
 class Prompt:
     """Trains: P vectors in front of the embeddings. Parameters: P d."""
 
-    lowest_changed = 1  # the embeddings of the text are what they were; its first layer attends to the vectors
-
     def __init__(self, *, P: int) -> None:  # noqa: N803
         if P < 1:
             raise UsageError(
@@ -40,6 +38,10 @@ class Prompt:
                 remedy="choose a length, for example prompt:20",
             )
         self.positions = P
+
+    def lowest_changed(self, depth: int) -> int:
+        """The first layer: it attends to the vectors, and the embeddings of the text are what they were."""
+        return 1
 
     def attach(self, model: Any, structure: Structure) -> Attached:
         """Inputs become embeddings before the model's forward pass, and outputs are cut after it."""

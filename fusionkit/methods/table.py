@@ -27,7 +27,7 @@ class Method(Protocol):
 
     A method that leaves lower layers as they are may have ``lowest_layer(depth)``: the lowest layer that it touches in
     an encoder of ``depth`` layers. Its runs may then start from a stored layer below. One that touches a layer and
-    leaves the states that this layer gives to the text as they are has ``lowest_changed`` too.
+    leaves the states that this layer gives to the text as they are has ``lowest_changed(depth)`` too.
     """
 
     def attach(self, model: Any, structure: Structure) -> Attached:
@@ -216,8 +216,8 @@ class MethodSpec:
         Raises:
             UsageError: its option names layers that are not there.
         """
-        told: int | None = getattr(self.build(), "lowest_changed", None)
-        return self.lowest_layer(depth) if told is None else told
+        told = getattr(self.build(), "lowest_changed", None)
+        return told(depth) if callable(told) else self.lowest_layer(depth)
 
     def build(self) -> Method:
         """The method with these options.

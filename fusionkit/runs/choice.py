@@ -206,11 +206,12 @@ def _without_tasks(frame: pd.DataFrame) -> pd.DataFrame:
     lacking = apart & ~frame["digest"].isin(frame.loc[means, "digest"])
     run = [name for name in ("digest", SWEEP) if name in frame]
     scores = frame["validation_score"].astype(float)
-    own = scores.groupby([frame[name] for name in run], sort=False).transform("mean")
+    keys = [frame[name] for name in run]
+    own, heads = scores.groupby(keys, sort=False).transform("mean"), frame["head"].astype(str)
     found = frame.assign(
         task=frame["task"].where(~lacking, MEAN),
         label=frame["label"].astype(object).where(~lacking, None),
-        head=frame["head"].astype(object).where(~lacking, None),
+        head=frame["head"].where(~lacking, heads.groupby(keys, sort=False).transform("+".join)),
         validation_score=scores.where(~lacking, own),
     )
     kept: pd.DataFrame = found[~apart | means | (lacking & ~frame.duplicated(run))]

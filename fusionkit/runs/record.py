@@ -154,7 +154,7 @@ def _rows_of_tasks(record: dict[str, Any], flat: Mapping[str, Any], metric: str 
         flat: the whole run's row. metric: shown instead of each task's own score, for the tasks that have it; there is
             no row of the mean then, unless it is ``mean``.
     """
-    mean = {**flat, "task": MEAN, "label": None, "head": None}
+    mean = {**flat, "task": MEAN, "label": None}  # with the heads of all tasks: runs of others are other settings
     if flat["status"] != "finished":
         return [mean]
     scores, rows = record["scores"], list[dict[str, Any]]()

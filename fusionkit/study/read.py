@@ -45,7 +45,8 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
                     (name, each), f"{each!r} cannot name a file", expected="letters, digits, _ . -", received=each
                 )
     shared = read_options(written, (), top, ENCODING)
-    told = read_options(written, (), top, {name: TOP[name] for name in ("title", "about")})
+    texts = {name: top[name] for name in ("title", "about") if top.get(name) not in (None, "")}
+    told = read_options(written, (), texts, {name: TOP[name] for name in texts})
     sources = {name: _source(written, name, shared) for name in block_at(written, ("sources",))}
     if not sources:
         raise UsageError(f"{path} names no source", expected="`sources:` with a name and a place", received="none")

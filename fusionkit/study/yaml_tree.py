@@ -123,7 +123,7 @@ def _filled(written: YamlNode, given: Mapping[str, str]) -> YamlNode:
             written.among(keys, "name to stand between ${ and }", name, names)
         return HOLE.sub(lambda hole: names[hole[1]], value)
 
-    if "data" in written.value:
+    if written.value.get("data") not in (None, ""):
         data = fill(read_options(written, (), written.value, {"data": TOP["data"]})["data"], ("data",))
         # The path is made absolute. A relative one would be resolved a second time, against the folder of the value
         # that it is filled into.

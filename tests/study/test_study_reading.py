@@ -50,6 +50,10 @@ def test_a_study_is_sources_sweeps_and_tables(written: Read, data: Path, tiny: s
     assert (study.title, study.figures, study.report) == ("study", (), None)
 
 
+def test_a_text_without_a_value_is_as_if_it_were_not_there(written: Read, tiny: str) -> None:
+    assert written(f"title:\nabout:\n{tiny}").title == "study"
+
+
 def test_a_folder_does_not_hide_the_bundled_encoder(written: Read, tiny: str, tmp_path: Path) -> None:
     (tmp_path / "minilm").mkdir()
     assert written(tiny).sources["one"].options["encoder"] == "minilm"

@@ -272,6 +272,10 @@ def test_stores_of_different_lengths_are_told_before_training(
     monkeypatch.setitem(stores.store_of["kind"].manifest["identity"], "max_length", 7)
     notes = stores.load(run_of(stores, methods=["top:1"], max_steps=(2,))).notes
     assert notes[-1] == "stores with --max-length 32 and 7: `predict` takes no such run"
+    monkeypatch.setitem(stores.store_of["kind"].manifest["columns"], "pair", "second")  # no pass serves both then
+    assert not [
+        note for note in stores.load(run_of(stores, methods=["top:1"], max_steps=(2,))).notes if "predict" in note
+    ]
 
 
 def test_a_run_with_nothing_to_train_is_scored(stores: TaskStores, tmp_path: Path) -> None:

@@ -62,6 +62,9 @@ def test_a_fitted_one_can_be_pickled(texts: list[str], store: Store, model_folde
     with pytest.raises(EncoderError, match="not the encoder that this estimator was trained with"):
         pickle.loads(pickle.dumps(found))
     assert pickle.loads(content).encoder == str(model_folder)
+    states, labels = np.zeros((len(texts), 3)), np.arange(len(texts)) % 2
+    found.set_params(method="frozen", encoder=None, encoder_lr=None).fit(states, labels)
+    assert pickle.loads(pickle.dumps(found)).n_features_in_ == 3
 
 
 def test_a_long_text_is_cut_so_that_a_prompt_fits(texts: list[str], store: Store, model_folder: Path) -> None:

@@ -125,7 +125,10 @@ def test_a_whole_encoder_is_written_that_transformers_loads(
     FusedHead.from_pretrained(moved).save_pretrained(moved)  # over itself
     assert answers(moved, texts) == answers(folder, texts)
     FusedHead.from_pretrained(moved).save_pretrained(tmp_path / "copy")
+    head = FusedHead.from_pretrained(moved)
     shutil.rmtree(moved / "encoder")
+    with pytest.raises(StoreError, match="the encoder of this head is gone"):
+        head.save_pretrained(tmp_path / "none")
     moved = tmp_path / "copy"
     assert answers(moved, texts) == answers(folder, texts)
     assert json.loads((moved / "config.json").read_text())["encoder"] == "encoder"

@@ -41,9 +41,10 @@ def expand_blocks(store: Stores, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
 
     Args:
         blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter, with its errors. Six are as the user
-            gives them: ``init_from``, places of runs; ``draw_from``, a place of runs or of a list; ``freeze``, parts;
-            ``halving``, which holds for all blocks if one has it; ``floor``, whose runs follow those of their block;
-            ``budget_per_task``, which sets widths that are left out (:mod:`fusionkit.fit.sweep.budget`).
+            gives them: ``init_from``, places of runs; ``draw_from``, a place of runs or of a list, or places of runs;
+            ``freeze``, parts; ``halving``, which holds for all blocks if one has it; ``floor``, whose runs follow those
+            of their block; ``budget_per_task``, which sets widths that are left out
+            (:mod:`fusionkit.fit.sweep.budget`).
     """
     starts = {places: open_runs(places) for places in dict.fromkeys(block.get("init_from", ()) for block in blocks)}
     sources = dict.fromkeys(block.get("draw_from") for block in blocks)

@@ -71,9 +71,10 @@ def of_tasks(
     sst2: float, mrpc: float, metric: str | None, seed: int = 0, *, failed: bool = False, **fields: Any
 ) -> list[dict[str, Any]]:
     """The rows of a run of two tasks over stores of their own, with its accuracies."""
+    own = {"head": "classifier+classifier", **fields}
     spec = RunSpec(
         store="a", task_stores="a,b", task="sst2=classification,mrpc=classification", label="label,label",
-        head="classifier+classifier", fusion="last", data_seed=seed, init_seed=seed, **fields,
+        fusion="last", data_seed=seed, init_seed=seed, **own,
     )  # fmt: skip
     scores = {"mean": (sst2 + mrpc) / 2, "sst2_accuracy": sst2, "mrpc_accuracy": mrpc}
     told: dict[str, Any] = {"status": "finished", "metric": "mean", "score": scores["mean"]}
@@ -88,6 +89,21 @@ def test_one_setting_serves_all_tasks_whatever_score_is_shown(metric: str | None
     rows = [row for lr, each in scores.items() for row in of_tasks(*each, metric, lr=lr)]
     chosen = chosen_by("validation", pd.DataFrame(rows), ["fusion"]).frame
     assert chosen[["task", "lr"]].to_numpy().tolist() == [[task, 2e-3] for task in tasks]
+
+
+@pytest.mark.parametrize("metric", [None, "accuracy"])
+def test_other_heads_of_several_tasks_are_other_settings(metric: str | None) -> None:
+    rates = {"classifier": {1e-3: 0.8, 2e-3: 0.5}, "linear-classifier": {1e-3: 0.4, 2e-3: 0.6}}
+    rows = [
+        row
+        for head, scores in rates.items()
+        for lr, score in scores.items()
+        for row in of_tasks(score, score, metric, lr=lr, head=f"{head}+{head}")
+    ]
+    frame = choose(pd.DataFrame(rows)).frame
+    assert {(row["head"].split("+")[0], row["lr"]) for _, row in frame.iterrows()} == {
+        ("classifier", 1e-3), ("linear-classifier", 2e-3)
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("metric", [None, "accuracy"])
