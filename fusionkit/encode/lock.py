@@ -196,6 +196,7 @@ class _Lease:
         self._path, self._out, self._token = path, out, uuid.uuid4().hex
         self._until = 0.0  # when it expires, in seconds since 1970
         self._is_lost = False
+        self._asking = threading.Lock()  # threads that write parts look at it too
 
     def acquire(self) -> None:
         """Write the lease. Raises HeldError if another process has one in force."""
@@ -218,10 +219,11 @@ class _Lease:
 
     def renew(self, tries: int | None = None) -> None:
         """Extend the lease, unless another process has taken it over."""
-        if self._is_ours(tries):
-            self._write(tries)
-        else:
-            self._is_lost = True
+        with self._asking:
+            if self._is_ours(tries):
+                self._write(tries)
+            else:
+                self._is_lost = True
 
     def check(self) -> None:
         """Raise StoreError if another process has taken the lease over."""

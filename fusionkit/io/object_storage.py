@@ -189,9 +189,10 @@ async def answer(filesystem: Any, address: str, request: Request, tries: int | N
 
 def is_passing(error: BaseException) -> bool:
     """Whether the same request may be answered the next time: the connection failed, or the server was busy."""
-    if (status := _status(error)) is not None:
-        return status in BUSY or status >= 500
     kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(error).__mro__}
+    # The cause of an answer that breaks off has a status of aiohttp's own, which no server sent.
+    if "aiohttp.ClientPayloadError" not in kinds and (status := _status(error)) is not None:
+        return status in BUSY or status >= 500
     return isinstance(error, (TimeoutError, ConnectionError)) or bool(kinds & PASSING)
 
 

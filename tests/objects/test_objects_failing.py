@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientPayloadError
+from aiohttp.http_exceptions import ContentLengthError
 
 from fusionkit.errors import StoreError
+from fusionkit.io.object_storage import is_passing
 from fusionkit.store import open_store, verify_store
 
 Encoding = Callable[..., Any]
@@ -58,3 +61,9 @@ def test_a_verify_that_cannot_go_on_says_so(doomed: Any) -> None:
     doomed.stop()
     with pytest.raises(StoreError, match=r"cannot use s3://bucket/s"):
         list(seen)
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
+    error = ClientPayloadError("Response payload is not completed")
+    error.__cause__ = ContentLengthError("Not enough data")  # with a status of aiohttp's own
+    assert is_passing(error)
