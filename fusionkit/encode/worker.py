@@ -90,10 +90,12 @@ class _EncodeSession:
         return self._parts.encode(part, check=self._read_plan)
 
     def _refuse_versions(self) -> None:
-        """Another version may compute other states: the identity of the store names those of the plan."""
+        """Another version may compute other states: the identity of the store names those of the plan. A build for
+        another device, ``2.13.0+cpu``, is no other version.
+        """
         planned: dict[str, str] = self._plan["identity"]["versions"]
         here = {name: version(name) for name in planned}
-        if here != planned:
+        if any(here[name].partition("+")[0] != number.partition("+")[0] for name, number in planned.items()):
             raise UnfitWorkerError(
                 f"other versions of packages on {socket.gethostname()}",
                 expected=", ".join(f"{name} {number}" for name, number in planned.items()),

@@ -217,6 +217,9 @@ def test_a_worker_with_another_version_of_a_library_is_refused(
     assert f"tokenizers {version('tokenizers')}" in str(caught.value.received)
     assert "install the same versions" in str(caught.value.remedy)
     assert not list((tmp_path / "s" / "parts").iterdir())
+    with monkeypatch.context() as patch:  # a build for another device
+        patch.setattr("fusionkit.encode.job.version", lambda name: version(name).partition("+")[0] + "+cu126")
+        assert encoded(tmp_path / "t", run_parts=cluster_parts(cluster, encoder, settings)).outcome == "encoded"
 
 
 @pytest.mark.parametrize(
