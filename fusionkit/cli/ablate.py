@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json, table
+from fusionkit.cli.console import JSON_OPTION, PLACE, log, out, print_json, table
 from fusionkit.cli.options.completion import folders
 from fusionkit.errors import UsageError
 from fusionkit.plural import counted
 
 if TYPE_CHECKING:
+    from fusionkit.io.places import Place
     from fusionkit.runs.ablations import Ablation
 
 CELL = 7  # columns of a number, like -12.3, with the space between
@@ -25,20 +25,24 @@ CELL = 7  # columns of a number, like -12.3, with the space between
               help="The split that is scored.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Score only N validation examples of each task.")
 @click.option(
-    "--store", "stores", multiple=True, type=FOLDER, help="Folder of the stores, if they are not beside the run."
+    "--store",
+    "stores",
+    multiple=True,
+    type=PLACE,
+    help="A store or a folder of stores, if not beside the run.",
 )
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @JSON_OPTION
 def ablate(
-    run: str, split: str, limit: int | None, stores: tuple[Path, ...], trust_remote_code: bool, as_json: bool
+    run: str, split: str, limit: int | None, stores: tuple[Place, ...], trust_remote_code: bool, as_json: bool
 ) -> None:
     """Score RUN without the adapters of every span of layers; nothing is trained again.
 
     RUN is a run of a method that adds parts to layers. The table has the share of the score that is lost without the
     parts of a span. It is saved beside the run, and `fusionkit report` draws it.
     """
-    from fusionkit.report.report_data import find_stores  # loads pandas
     from fusionkit.runs.find_run import find_run
+    from fusionkit.store.nearby import find_stores, refuse_storeless  # loads torch
     from fusionkit.tuning.ablation import ablate as score_without  # loads torch and transformers
 
     places = find_run(run)
@@ -46,6 +50,7 @@ def ablate(
         raise UsageError(f"{run} holds {len(places)} runs", expected="one", remedy="name one of them, RUNS/DIGEST")
     if split == "test" and limit is not None:
         raise UsageError("--limit is of validation", received="--split test", remedy="leave one of them out")
+    refuse_storeless(stores)
     folder = places[0]
     log().print(f"scoring {folder} on {split} without the parts of every span of layers")
 

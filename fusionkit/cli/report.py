@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json
+from fusionkit.cli.console import FOLDER, JSON_OPTION, PLACE, log, out, print_json
 from fusionkit.plural import counted
+
+if TYPE_CHECKING:
+    from fusionkit.io.places import Place
 
 
 @click.command()
@@ -16,13 +19,11 @@ from fusionkit.plural import counted
 @click.option("--out", "page", required=True, type=FOLDER, help="The page to write, report.html.")
 @click.option("--figures", type=FOLDER, help="Folder for every figure: SVG, PNG, CSV, Vega-Lite.")
 @click.option("--baseline", help="Fusion, or fusion with its method, to compare with. [default: last]")
-@click.option(
-    "--store", "stores", multiple=True, type=FOLDER, help="Folder of the stores, if they are not beside RUNS."
-)
+@click.option("--store", "stores", multiple=True, type=PLACE, help="A store or a folder of stores, if not beside RUNS.")
 @click.option("--title", help="Title of the page.")
 @JSON_OPTION
 def report(
-    runs: tuple[Path, ...], page: Path, figures: Path | None, stores: tuple[Path, ...], as_json: bool, **how: Any
+    runs: tuple[Path, ...], page: Path, figures: Path | None, stores: tuple[Place, ...], as_json: bool, **how: Any
 ) -> None:
     """Write a page of the runs in RUNS: tables, charts and a look inside, one file that opens offline.
 
@@ -35,7 +36,7 @@ def report(
         RunsFolder(path).refuse_empty()
     log().print(f"reading the runs in {', '.join(map(str, runs))}")
     from fusionkit.report import write_report  # loads torch
-    from fusionkit.report.report_data import refuse_storeless
+    from fusionkit.store.nearby import refuse_storeless
 
     refuse_storeless(stores)
     facts = write_report(runs, page, figures=figures, stores=stores, **how)

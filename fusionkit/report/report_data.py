@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from fusionkit.errors import FusionkitError, UsageError
-from fusionkit.io.places import is_there
+from fusionkit.errors import UsageError
+from fusionkit.io.places import Place
 from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, named, own_metric, unit_of
 from fusionkit.report.styles import Style, styles_of
 from fusionkit.runs.choice import Chosen, choose
@@ -24,9 +23,9 @@ from fusionkit.runs.note_texts import value_text
 from fusionkit.runs.record import digest_of_record, flat_tests, is_floor
 from fusionkit.runs.summary import AXES, OF_A_SEED, OF_FLOORS
 from fusionkit.specs import is_plain
-from fusionkit.store import Store, open_store
+from fusionkit.store import Store
 from fusionkit.store.encode_seconds import encode_seconds
-from fusionkit.store.presence import MANIFEST
+from fusionkit.store.nearby import find_stores
 
 # Axes that validation chooses: all that define neither the task nor the method.
 # The store is one of them: a mean over two stores of the same data would mix different settings.
@@ -53,7 +52,7 @@ class ReportData:
     stores: dict[str, Store]
     floors: pd.DataFrame = field(default_factory=pd.DataFrame)
     probing: int = 0
-    given_stores: Sequence[Path] = ()
+    given_stores: Sequence[Place] = ()
     encode_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @cached_property
@@ -167,11 +166,11 @@ class ReportData:
         return int(found["rows"] if spec["task"] == "mlm" else found["examples"])
 
 
-def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> ReportData:
+def read_report_data(runs: Sequence[Path], stores: Sequence[Place] = ()) -> ReportData:
     """Read folders of runs; a run that lies in several counts once.
 
     Args:
-        stores: where to look for stores, besides the folders around the folders of runs.
+        stores: stores or folders of stores, besides those around the folders of runs.
 
     Raises:
         UsageError: no folder is given, or one holds no finished run. StoreError: a record is damaged.
@@ -204,36 +203,3 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
     found = find_stores(folders, stores)
     seconds = {digest: told for digest, store in found.items() if (told := encode_seconds(store))}
     return ReportData(folders, records, frame, found, beside, len(probing), stores, seconds)
-
-
-def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> dict[str, Store]:
-    """Stores by digest: the given ones (stores, or folders of stores), and those next to folders of runs or to their
-    parents.
-    """
-    found: dict[str, Store] = {}
-    beside = [parent for folder in runs for parent in (folder.resolve().parent, folder.resolve().parent.parent)]
-    for folder in dict.fromkeys([*(path.resolve() for path in given), *beside]):
-        for path in _manifests(folder):
-            with suppress(FusionkitError, OSError):  # damaged or unreadable: the report does without it
-                store = open_store(path.parent)
-                found.setdefault(store.digest, store)
-    return found
-
-
-def refuse_storeless(places: Iterable[Path]) -> None:
-    """Refuse a place that is neither a finished store nor a folder of some (UsageError). No store is opened."""
-    for place in places:
-        if not _manifests(place):
-            raise UsageError(
-                f"{place} holds no finished store",
-                expected="a store that `fusionkit encode --out` wrote, or a folder of stores",
-                received=f"no {MANIFEST} in it or in its folders" if is_there(place) else "a path that does not exist",
-                remedy="check the path, or leave it out: stores beside the runs are found without it",
-            )
-
-
-def _manifests(place: Path) -> list[Path]:
-    """The manifest of the store at a place, or those of the stores in it; none where the folder cannot be read."""
-    with suppress(OSError):
-        return [place / MANIFEST] if (place / MANIFEST).is_file() else sorted(place.glob(f"*/{MANIFEST}"))
-    return []

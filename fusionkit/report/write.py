@@ -20,6 +20,7 @@ from typing import Any
 
 from fusionkit.errors import UsageError
 from fusionkit.io.files import write_durably
+from fusionkit.io.places import Place
 from fusionkit.plural import counted
 from fusionkit.printable import printable
 from fusionkit.report.altair import altair, vl_convert
@@ -57,7 +58,7 @@ def write_report(
     figures: Path | None = None,
     baseline: str | None = None,
     title: str | None = None,
-    stores: Sequence[Path] = (),
+    stores: Sequence[Place] = (),
 ) -> ReportFacts:
     """Write the page of some runs.
 
@@ -65,7 +66,7 @@ def write_report(
         runs: folders that ``fusionkit fit`` wrote. out: the HTML file, replaced if it is there.
         figures: a folder for every figure as SVG, PNG and CSV. baseline: the method to compare with; None is ``last``,
             where there are such runs.
-        title: of the page. stores: where the runs' stores are, if not beside the runs.
+        title: of the page. stores: stores or folders of stores, if not beside the runs.
 
     Raises:
         UsageError: a folder without finished runs, an unknown baseline, or the extra ``report`` is missing.

@@ -18,16 +18,16 @@ def test_a_store_on_s3_is_encoded_shown_verified_and_fitted(
     bucket: Any, place: Path, model: Path, fusionkit: Command, assert_same: Callable[..., None],
     local: Callable[..., Path], tmp_path: Path,
 ) -> None:  # fmt: skip
-    address, cache = bucket.address("s"), {"FUSIONKIT_CACHE_DIR": str(tmp_path / "cache"), "FUSIONKIT_CACHE": "3GB"}
+    address, cache = bucket.address("all/s"), {"FUSIONKIT_CACHE_DIR": str(tmp_path / "cache"), "FUSIONKIT_CACHE": "3GB"}
     made = fusionkit("encode", place, "--encoder", model, "--device", "cpu", "--out", address)
     assert (made.code, made.out.split(":")[0]) == (0, "s3")
     assert made.out.startswith(f"{address}: 277 rows of words × 3 layers × 16, ")
-    assert_same(bucket.folder / "s")
+    assert_same(bucket.folder / "all" / "s")
     again = fusionkit("encode", place, "--encoder", model, "--device", "cpu", "--out", f"{address}/")
     assert (again.code, again.out) == (0, f"{address} is complete already: nothing to do\n")
     shown = fusionkit("info", address, "--json", environment=cache)
     facts = json.loads(shown.out)
-    sizes = {path: path.stat().st_size for path in (bucket.folder / "s").rglob("*") if path.is_file()}
+    sizes = {path: path.stat().st_size for path in (bucket.folder / "all" / "s").rglob("*") if path.is_file()}
     # All but the manifest, which holds the checksums, and the records of the work are verified.
     size, files = sum(sizes.values()), len([path for path in sizes if path.parent.name != "parts"]) - 1
     assert (shown.code, facts["path"], facts["bytes"], facts["rows_total"]) == (0, address, size, 277)
@@ -48,6 +48,14 @@ def test_a_store_on_s3_is_encoded_shown_verified_and_fitted(
     assert (run["status"], run["store"]) == ("finished", facts["digest"])
     assert run["validation_score"] == expected["validation_score"]
     assert any((tmp_path / "cache" / "chunks").iterdir())
+    # A report finds the store by its address and by that of a folder; a wrong one is refused before any work.
+    page = ["report", tmp_path / "there", "--out", tmp_path / "page.html", "--json"]
+    for where in (address, bucket.address("all")):
+        drawn = fusionkit(*page, "--store", where, environment=cache)
+        assert drawn.code == 0, drawn.err
+        assert not [told for told in json.loads(drawn.out)["left_out"] if "store" in told]
+    wrong = fusionkit(*page, "--store", bucket.address("typo"))
+    assert (wrong.code, "holds no finished store" in wrong.err, "does not exist" in wrong.err) == (2, True, True)
 
 
 def test_a_store_on_s3_goes_through_obstore_where_s3fs_is_missing(

@@ -1,0 +1,48 @@
+"""The stores that belong to folders of runs: those that a user names, and those that lie beside the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.io.places import Place, UnreadableError, is_file, is_there, listed
+from fusionkit.store.presence import MANIFEST
+from fusionkit.store.reader import Store, open_store
+
+
+def find_stores(runs: Sequence[Path], given: Sequence[Place] = ()) -> dict[str, Store]:
+    """Stores by digest: the given ones (stores, or folders of stores, on object storage too), and those next to folders
+    of runs or to their parents.
+    """
+    found: dict[str, Store] = {}
+    beside = [parent for folder in runs for parent in (folder.resolve().parent, folder.resolve().parent.parent)]
+    named = [place.resolve() if isinstance(place, Path) else place for place in given]
+    for folder in dict.fromkeys([*named, *beside]):
+        for place in _finished(folder):
+            with suppress(FusionkitError, OSError):  # damaged or unreadable: its runs are shown without it
+                store = open_store(place)
+                found.setdefault(store.digest, store)
+    return found
+
+
+def refuse_storeless(places: Iterable[Place]) -> None:
+    """Refuse a place that is neither a finished store nor a folder of some (UsageError). No store is opened."""
+    for place in places:
+        if not _finished(place):
+            raise UsageError(
+                f"{place} holds no finished store",
+                expected="a store that `fusionkit encode --out` wrote, or a folder of stores",
+                received=f"no {MANIFEST} in it or in its folders" if is_there(place) else "a path that does not exist",
+                remedy="check the path, or leave it out: stores beside the runs are found without it",
+            )
+
+
+def _finished(place: Place) -> list[Place]:
+    """The place of a store, or those of the stores in it; none where a local folder cannot be read."""
+    with suppress(UnreadableError):
+        if is_file(place / MANIFEST):
+            return [place]
+        return [inside for inside in sorted(listed(place), key=str) if is_file(inside / MANIFEST)]
+    return []
