@@ -18,9 +18,12 @@ import pytest
 from fusionkit.encode.part_records import store_status
 
 # The command itself, in parts of few rows. Workers import it as a module, and must find nothing to do in it.
+# A shell starts what runs in its background with SIGINT ignored, and these tests with it.
 SMALL = """
+import signal
 import sys
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     from fusionkit.store import layout
     layout.CHUNK_BYTES = int(sys.argv.pop(1))
     from fusionkit.cli.main import main
