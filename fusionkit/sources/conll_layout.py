@@ -154,11 +154,13 @@ def _first_lines(path: Path) -> list[str]:
 
 
 def _not_conll(path: Path, number: int, line: str, width: int) -> DataError:
+    texts = '; texts, one a line, are read with --task mlm only: for another task write JSON lines {"text": …}'
     return DataError(
         f"{path}: line {number} is not a CoNLL line",
         expected="2 to 4 columns (word … tag), an index before them, or CoNLL-U's ten; separated by tabs or spaces",
         received=f"{counted(width, 'column')}: {line[:60]!r}",
-        remedy="name the columns, e.g. --columns index,word,_,tag; or name the file .csv, .tsv or .jsonl if it is one",
+        remedy="name the columns, e.g. --columns index,word,_,tag; or name the file .csv, .tsv or .jsonl if it is one"
+        + (texts if path.suffix.lower() == ".txt" else ""),
     )
 
 

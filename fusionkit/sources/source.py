@@ -19,6 +19,7 @@ from fusionkit.sources.delimited import read_csv, read_tsv, with_numbers
 from fusionkit.sources.examples import Examples, first_of
 from fusionkit.sources.hub import read_hub, read_saved
 from fusionkit.sources.jsonl import read_jsonl
+from fusionkit.sources.left_out import notes_on_left_out
 from fusionkit.sources.parquet import read_parquet
 from fusionkit.sources.spool import spooled
 from fusionkit.sources.text import read_text_lines
@@ -45,6 +46,7 @@ FORMATS: dict[str, Reader] = {
 }
 Result = TypeVar("Result")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # of two letters or more: C:// would be a drive
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,11 @@ def open_source(
         limit: use only the first ``limit`` examples of each split; no more of a file is read than they need.
 
     Raises:
-        UsageError: nothing of that name exists, it holds no split, or columns are named that are not CoNLL's.
+        UsageError: nothing of that name exists, it is an address like ``s3://…``, it holds no split, or columns are
+            named that are not CoNLL's.
         DataError: a file's content does not fit its format.
     """
+    _refuse_address(source)
     notes = list[str]()
     try:
         path = Path(source).expanduser()
@@ -98,6 +102,7 @@ def open_source(
     files = {SPLIT_NAMES.get(path.stem.lower(), "train"): path} if path.is_file() else {}
     if path.is_dir() and not saved and config is None:
         files = _split_files(path)
+        notes += notes_on_left_out(path, files.values(), FORMATS) if files else []
     if columns and (saved or not files):
         _refuse_columns(columns, source, "a datasets folder or a hub id" if saved or not path.is_dir() else "a folder")
     if saved:
@@ -135,6 +140,17 @@ def source_from(options: Mapping[str, Any]) -> Source:
         columns=column_names(options.get("columns")),
         limit=options.get("limit"),
     )
+
+
+def _refuse_address(source: str) -> None:
+    """Refuse ``s3://…`` and the like, which would be taken for a path that does not exist."""
+    if found := ADDRESS.match(source):
+        raise UsageError(
+            f"{one_line(source, 120)} is an address: sources are read from a local or shared disk",
+            expected="the path of a file or folder, or a hub id",
+            received=f"an address of {found[0]}",
+            remedy="copy the data to a disk first and give its path; a store (--out) may lie on object storage",
+        )
 
 
 def _refuse_columns(columns: Sequence[str], source: object, received: str) -> NoReturn:

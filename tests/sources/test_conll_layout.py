@@ -151,6 +151,20 @@ def test_columns_that_do_not_fit_are_one_error(
     assert named in str(caught.value)
 
 
+@pytest.mark.parametrize(("suffix", "said"), [(".txt", True), (".conll", False)])
+def test_a_txt_of_one_text_a_line_is_told_how_such_texts_are_read(tmp_path: Path, suffix: str, said: bool) -> None:
+    content = "the film was better than the book\nnot at all\n"
+    with pytest.raises(FusionkitError, match="line 1 is not a CoNLL line") as caught:
+        opened(tmp_path, content, suffix)
+    remedy = str(caught.value.remedy)
+    assert ("texts, one a line, are read with --task mlm only" in remedy, '{"text": …}' in remedy) == (said, said)
+    if said:
+        texts = content.splitlines()
+        assert columns_of(opened(tmp_path, content, suffix, lines=True)) == {"text": texts}
+        as_objects = "".join(f'{{"text": "{text}"}}\n' for text in texts)
+        assert columns_of(opened(tmp_path, as_objects, ".jsonl")) == {"text": texts}
+
+
 def test_comments_of_many_keys_do_not_become_as_many_columns(tmp_path: Path) -> None:
     source = opened(tmp_path, "".join(f"# k{i} = v\n" for i in range(100)) + "a O\n")
     assert len(source.splits["train"].column_names) == 64 + 2

@@ -116,6 +116,61 @@ def test_a_path_that_does_not_exist_is_refused_without_asking_the_hub(source: st
     assert len(str(caught.value)) < 600
 
 
+@pytest.mark.parametrize(
+    ("source", "scheme"),
+    [
+        ("s3://bucket/data.jsonl", "s3://"),
+        ("gs://bucket/folder", "gs://"),
+        ("https://host/train.csv?key=" + "x" * 5000, "https://"),
+        ("file:///data/train.csv", "file://"),
+    ],
+)
+def test_an_address_is_refused_as_one_and_not_as_a_misspelt_path(source: str, scheme: str) -> None:
+    with pytest.raises(UsageError, match="is an address: sources are read from a local or shared disk") as caught:
+        open_source(source, columns=("word", "tag"))
+    assert caught.value.received == f"an address of {scheme}"
+    assert "copy the data to a disk first" in str(caught.value.remedy)
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("source", [r"C:\data\train.csv", "C:/data/train.csv", "C://data/train.csv"])
+def test_a_drive_is_no_address(source: str) -> None:
+    with pytest.raises(UsageError, match="no such source"):
+        open_source(source)
+
+
+@pytest.mark.parametrize(
+    ("names", "notes"),
+    [
+        (["news-dev.csv", "test.tsv"], []),
+        (["dev_matched.csv"], ["left out: dev_matched.csv: its name ends in no split"]),
+        (
+            ["dev_matched.csv", "train-2.csv", "dev.csv.gz"],
+            [
+                "left out: dev_matched.csv, train-2.csv: their names end in no split",
+                "left out: dev.csv.gz: compressed files are not read; unpack them",
+            ],
+        ),
+        (
+            [f"part{at}.jsonl" for at in range(7)],
+            [
+                "left out: part0.jsonl, part1.jsonl, part2.jsonl, part3.jsonl, part4.jsonl and 2 more: "
+                "their names end in no split"
+            ],
+        ),
+        (["train.csv.gz"], []),  # train.csv is there
+        (["README.md", "LICENSE.txt", "third-party-licenses.txt", "readme.txt", ".dev_old.csv", "..gz", "news.py"], []),
+        (["dataset_info.json", "dataset_infos.json", "package-lock.json", "notes.pdf", "logs.gz"], []),
+        (["more.txt", "more.json"], ["left out: more.json, more.txt: their names end in no split"]),
+    ],
+)
+def test_files_of_data_that_no_split_takes_are_named(tmp_path: Path, names: list[str], notes: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).write_text("text,label\nhello there,x\n".replace(",", "\t" if name[-3:] == "tsv" else ","))
+    source = open_source(str(put(tmp_path / "train.csv").parent))
+    assert source.notes == notes
+
+
 def test_a_column_missing_from_a_later_split_is_noted(tmp_path: Path) -> None:
     put(tmp_path / "train.csv")
     (tmp_path / "test.csv").write_text("text\nunlabelled\n", encoding="utf-8")
