@@ -156,7 +156,7 @@ class RunSpec:
     head: str = field(metadata=about("A name from the table of heads; of several tasks one each, classifier+tagger."))
     pool: str | None = option(
         None,
-        "How the fused rows of a text become one vector. [default: as the encoder was trained; over words, mean]",
+        "How the fused rows of a text become one vector. [default: mean, last or cls by the encoder; over words, mean]",
         choices=POOLS,
     )
     shots: int | None = option(None, "Examples per class to draw. [default: all of train]", ge=1, lists=SWEPT)

@@ -51,7 +51,7 @@ class Encoder:
     Attributes:
         name: as the user gave it. layers: the number of hidden states, L + 1. hidden: width.
         max_length: most sub-tokens of a sequence. parameters: the number of the model's parameters.
-        sentence_rows: ``cls``, ``last`` or ``mean``: how its training made a sentence's vector.
+        sentence_rows: ``cls``, ``last`` or ``mean``: what stands for a text where nothing else is chosen.
         identity: what determines its numbers (:mod:`fusionkit.store.same_encoder`).
         masked_lm: its mask token and LM head, if requested.
         causal: True if a token sees only itself and earlier tokens, as in decoder-only models.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import huggingface_hub
@@ -13,6 +14,10 @@ import transformers
 
 from fusionkit.encoder.reference import CHOICES
 from fusionkit.errors import EncoderError, FusionkitError, StoppedError, UntrustedCodeError, UsageError, first_line
+
+# Remedies where an encoder cannot be loaded.
+CHECK_PLACE = "check the path or id, and --revision, and the network"
+SAVE_AGAIN = "save it again with `model.save_pretrained(FOLDER)`, which writes safetensors; *.bin files are not read"
 
 
 @contextlib.contextmanager
@@ -56,8 +61,14 @@ def loading_errors(reference: str) -> Iterator[None]:
             f"cannot load the encoder {reference!r}",
             expected=CHOICES,
             received=received,
-            remedy="check the path or id, and --revision, and the network",
+            remedy=SAVE_AGAIN if "safetensors" in received and _is_pickled(reference) else CHECK_PLACE,
         ) from error
+
+
+def _is_pickled(reference: str) -> bool:
+    """Whether an encoder is a folder whose weights are pickled only, which are not read."""
+    folder = Path(reference).expanduser()
+    return folder.is_dir() and any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors"))
 
 
 def refuse_empty_tokenizer(reference: str, tokenizer: Any) -> None:

@@ -17,8 +17,8 @@ import numpy as np
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.evaluation.answers import HeadAnswers, LabelledExamples, RunEvaluation
 from fusionkit.evaluation.of_tasks import Offer, chosen, column_of, key_of, served
-from fusionkit.evaluation.over_source import input_columns, live_answers, source_examples
-from fusionkit.evaluation.over_store import stored_answers, stored_examples
+from fusionkit.evaluation.over_source import has_labels, input_columns, live_answers, source_examples
+from fusionkit.evaluation.over_store import has_stored_labels, stored_answers, stored_examples
 from fusionkit.exported import open_heads
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.io.places import Place, place_of
@@ -55,7 +55,7 @@ def evaluate(
     Args:
         runs: as for :func:`fusionkit.load`. data: a store, or a source as ``encode`` reads it; for runs of several
             tasks over stores of their own also several stores.
-        split: train, validation or test; None means test, else validation, else train.
+        split: train, validation or test; None means the last of them that has labels, as in training.
         tasks: the tasks to score, for runs of several tasks over stores of their own; none means those that the data
             serve (:mod:`fusionkit.evaluation.of_tasks`).
         labels: where labels have another column than in training, the column here by the learned column, or by the name
@@ -102,8 +102,9 @@ def _over_source(
     tasks_named: bool,
     how: Mapping[str, Any],
 ) -> list[RunEvaluation]:
-    split = _split(list(source.splits), split, str(place))
     named = _named(_heads(trained), labels)
+    columns = {column_of(run, named) for run in _heads(trained)}
+    split, skipped = _split(list(source.splits), split, place, lambda name: has_labels(source.splits[name], columns))
     offer = Offer(place, source.splits[split].column_names)
     served_runs = [each for run in trained if (each := served(run, offer, named, tasks_named)) is not None]
     _refuse_unlabelled(_heads(served_runs or trained), named, source.name, offer)
@@ -122,7 +123,7 @@ def _over_source(
         likely = [chance for _, chance in found]
         return [answer for answer, _ in found], None if all(chance is None for chance in likely) else likely
 
-    return _evaluations(predictor.trained, examples, named, answers_of, [*source.notes, *notes])
+    return _evaluations(predictor.trained, examples, named, answers_of, [*source.notes, *skipped, *notes])
 
 
 def _over_stores(
@@ -159,7 +160,8 @@ def _over_store(
     tasks_named: bool,
     how: Mapping[str, Any],
 ) -> list[RunEvaluation]:
-    split = _split(list(store.splits), split, str(store.path))
+    columns = {column_of(run, named) for run in _heads(trained)}
+    split, skipped = _split(list(store.splits), split, store.path, lambda name: has_stored_labels(store, name, columns))
     examples = stored_examples(store, split)
     offer = Offer(store.path, list(examples.frame.columns), store.digest)
     runs = [each for run in trained if (each := served(run, offer, named, tasks_named)) is not None]
@@ -169,7 +171,7 @@ def _over_store(
     def answers_of(run: TrainedRun, gold: list[Any], numbers: IntArray) -> tuple[list[Any], None]:
         return stored_answers(run, store, examples.split, gold, numbers, **own), None
 
-    return _evaluations(runs, examples, named, answers_of, [])
+    return _evaluations(runs, examples, named, answers_of, skipped)
 
 
 def _heads(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
@@ -234,12 +236,20 @@ def _evaluations(
     return found
 
 
-def _split(splits: Sequence[str], wanted: str | None, place: str) -> str:
+def _split(
+    splits: Sequence[str], wanted: str | None, place: Place, labelled: Callable[[str], bool]
+) -> tuple[str, list[str]]:
+    """The split to score: the one that the user names, else the last one with labels, else the last one; and a note on
+    each split that is passed over.
+    """
     if wanted is not None:
         if wanted not in splits:
             raise unknown_name(f"split of {place}", wanted, splits)
-        return wanted
-    return next(name for name in reversed(SPLITS) if name in splits)
+        return wanted, []
+    last_first = [name for name in reversed(SPLITS) if name in splits]
+    found = next(filter(labelled, last_first), last_first[0])
+    passed = last_first[: last_first.index(found)]
+    return found, [f"{name} of {place} has no labels: not used" for name in passed]
 
 
 def _named(heads: Sequence[TrainedRun], labels: Mapping[str, str] | str | None) -> dict[str, str]:

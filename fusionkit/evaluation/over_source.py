@@ -9,7 +9,8 @@ from fusionkit.errors import UsageError, unknown_name
 from fusionkit.evaluation.answers import LabelledExamples
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.predict import BLOCK, Answer, Label, Labels, Number, Predictor
-from fusionkit.sources import Columns, Source, guess_columns, prepared
+from fusionkit.sources import Columns, Examples, Source, guess_columns, prepared
+from fusionkit.tasks.label_column import has_label
 
 Scored = tuple[Any, float | None]  # an answer, and the probability of a label
 ROLES_OF = {"texts": ("text",), "pairs": ("text", "pair"), "words": ("tokens",)}
@@ -46,6 +47,13 @@ def input_columns(predictor: Predictor, source: Source, given: Mapping[str, str 
                 remedy=f"name it with --{role}",
             )
     return found
+
+
+def has_labels(examples: Examples, columns: Iterable[str]) -> bool:
+    """Whether an example has a label in one of these columns; no more are read than it takes to know."""
+    names = [name for name in columns if name in examples.column_names]
+    read = (batch.column(name) for batch in examples.batches() for name in names)
+    return bool(names) and any(has_label(value) for column in read for value in column.to_pylist())
 
 
 def source_examples(

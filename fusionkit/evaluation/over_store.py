@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from fusionkit.store.layer_positions import positions_of
 from fusionkit.store.manifest import input_kind
 from fusionkit.store.same_encoder import shown_identity
 from fusionkit.tasks import TASKS
+from fusionkit.tasks.label_column import has_label
 
 
 def stored_examples(store: Store, split: str) -> LabelledExamples:
@@ -29,6 +31,12 @@ def stored_examples(store: Store, split: str) -> LabelledExamples:
     columns = store.manifest["columns"]
     roles = {role: columns[role] for role in ROLES if columns[role]}
     return LabelledExamples(store.name, split, store[split].examples, roles, store.digest)
+
+
+def has_stored_labels(store: Store, split: str, columns: Iterable[str]) -> bool:
+    """Whether an example of a split has a label in one of these columns."""
+    frame = store[split].examples
+    return any(has_label(value) for name in columns if name in frame.columns for value in frame[name])
 
 
 def stored_answers(

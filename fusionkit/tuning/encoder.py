@@ -12,10 +12,14 @@ from torch import nn
 
 from fusionkit.dataset.stores import Stores
 from fusionkit.encoder import Encoder, load_encoder
+from fusionkit.encoder.reference import BUNDLED
+from fusionkit.encoder.refusals import CHECK_PLACE
+from fusionkit.errors import EncoderError, FusionkitError, UsageError
+from fusionkit.machine.devices import device_of
 from fusionkit.methods import apply, parse_method
 from fusionkit.methods.attached import Attached
 from fusionkit.methods.per_task import per_task
-from fusionkit.specs import RunSpec
+from fusionkit.specs import RunSpec, parse_untrained
 from fusionkit.store.same_encoder import refuse_other_encoder
 from fusionkit.tasks import parts_of
 
@@ -71,12 +75,46 @@ def encoder_of(
         "trust_remote_code": trust_remote_code,
         "untrained": identity.get("untrained"),
     }
-    loaded = load_encoder(place or name, compute_dtype=hashed, **options)
+    device_of(device)  # refused here, so that the errors of loading are about the encoder
+    try:
+        loaded = load_encoder(place or name, compute_dtype=hashed, **options)
+    except (EncoderError, UsageError) as error:
+        if place is None:
+            _refuse_absent(error, name, identity.get("revision"))
+        raise
     what = f"encoder {loaded.name!r} is not the recorded one"
     refuse_other_encoder(loaded.identity, identity, what, remedy)
     if dtype is None or dtype == hashed:
         return loaded
     return load_encoder(place or name, compute_dtype=dtype, **options)
+
+
+def _refuse_absent(error: FusionkitError, name: str, revision: str | None) -> None:
+    """Raise EncoderError if loading failed because the recorded encoder is not where its name says.
+
+    Args:
+        name, revision: as they were recorded. Of a folder there is no revision.
+    """
+    reference, _ = parse_untrained(name)
+    folder = Path(reference).expanduser()
+    if revision is not None and error.remedy == CHECK_PLACE:
+        raise EncoderError(
+            error.what,
+            expected=error.expected,
+            received=error.received,
+            remedy=f"the store names the encoder {reference} at revision {revision}: check that the hub has it, and "
+            "the network",
+        ) from error
+    if revision is not None or reference in BUNDLED or folder.exists():
+        return
+    move = "" if folder.is_absolute() else "run the command from the folder where that path exists, or "
+    raise EncoderError(
+        f"cannot load the encoder {reference!r}",
+        expected="the folder that the store was encoded with",
+        received=f"no folder {folder.absolute()}",
+        remedy=f"the store names the encoder {reference} (as typed when it was encoded): {move}put the encoder there; "
+        "where a command has --encoder, it takes another place",
+    ) from error
 
 
 def tuned(encoder: Encoder, spec: RunSpec) -> TunedEncoder:

@@ -179,7 +179,11 @@ def test_pickled_weights_are_refused(copy: Callable[[str], Path]) -> None:
     folder = copy("bert")
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    assert "model.safetensors" in str(refusal(folder).received)
+    error = refusal(folder)
+    assert "model.safetensors" in str(error.received)
+    assert "save it again with `model.save_pretrained(FOLDER)`" in str(error.remedy)
+    (folder / "pytorch_model.bin").unlink()
+    assert "check the path" in str(refusal(folder).remedy)
 
 
 @pytest.mark.parametrize("name", ["bert", "distilbert", "roberta", "deberta-v2", "modernbert", "gpt2", "t5"])

@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from safetensors.torch import load_file, save_file
 from seqeval.metrics import classification_report
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 import fusionkit
+from fusionkit.encode import encode
+from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
 from fusionkit.evaluation.answers import RunEvaluation, mistakes_frame
 from fusionkit.evaluation.counts import NOTHING, REST, class_counts, confusions, most_frequent
@@ -24,7 +27,8 @@ from fusionkit.exported import export_best_of_each, export_run
 from fusionkit.exported.other_runs import scores_of_others
 from fusionkit.io.files import read_json
 from fusionkit.runs.tables.paper_tables import csv_text
-from fusionkit.sources import Source
+from fusionkit.sources import Columns, Examples, Source
+from fusionkit.specs import EncodeSpec
 from fusionkit.statistics.kept_answers import CLASS, NUMBER, SEVERAL, SPANS, TAGS
 from fusionkit.store import Store
 
@@ -328,6 +332,33 @@ def test_labels_in_a_parquet_file_of_pandas_are_read_as_they_stand(
     [head] = found.heads.values()
     assert head.gold == [row["label"] for row in rows[1:]]
     assert "1 example of 30 without a label: left out" in found.notes
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_the_split_is_the_last_one_with_labels_unless_one_is_named(
+    runs: Path, source: Source, encoder: Encoder, rows: list[dict[str, Any]], tmp_path: Path, stored: bool
+) -> None:
+    [run] = [path.parent for path in runs.glob("*/run.json") if "ladder" in read_json(path)["spec"]["fusion"]]
+    data = tmp_path / "data"
+    if stored:
+        labelled = source.splits["validation"].head()
+        hidden = labelled.set_column(labelled.column_names.index("label"), "label", pa.nulls(30, pa.string()))
+        both = Source("letters", {**source.splits, "test": Examples.of(hidden)})
+        spec = EncodeSpec(rows="tokens", dtype="float32", max_length=24)
+        encode(both, Columns(tokens="tokens", labels=("label",)), data, spec, encoder)
+    else:
+        data.mkdir()
+        for split in ("validation", "test"):
+            lines = [{"tokens": row["tokens"], "label": row["label"] if split != "test" else None} for row in rows]
+            (data / f"{split}.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    [found] = fusionkit.evaluate(run, data=data, device="cpu")
+    assert found.data.split == "validation"
+    assert f"test of {data} has no labels: not used" in found.notes
+    [named] = fusionkit.evaluate(run, data=data, split="validation", device="cpu")
+    assert found.scores == named.scores
+    assert not any("not used" in note for note in named.notes)
+    with pytest.raises(UsageError, match="label empty in all of test"):
+        fusionkit.evaluate(run, data=data, split="test", device="cpu")
 
 
 @pytest.mark.parametrize(("column", "kind"), [("text", "string"), ("share", "double")])

@@ -18,7 +18,9 @@ import torch
 import transformers
 
 import fusionkit
-from fusionkit.errors import StoreError, UsageError
+from fusionkit.encoder.reference import refuse_misspelt
+from fusionkit.encoder.refusals import CHECK_PLACE
+from fusionkit.errors import EncoderError, StoreError, UsageError
 from fusionkit.exported import FusedHead, export_run
 from fusionkit.fit import RunsFolder, fit
 from fusionkit.fit.executor.context import SweepContext
@@ -189,6 +191,39 @@ def test_the_recorded_revision_is_asked_of_the_recorded_place_alone(monkeypatch:
         ("jane/mirror", None, "bfloat16"),
         ("jane/mirror", None, "float32"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "revision", "here", "said", "unsaid"),
+    [
+        ("models/roberta", None, False, "folder where that path exists, or put the encoder there", "--revision"),
+        ("models/roberta (untrained 7)", None, False, "encoder models/roberta (as typed when it was", "--revision"),
+        ("minibert", None, False, "the store names the encoder minibert", "did you mean"),
+        ("/gone/roberta", None, False, "encoder /gone/roberta (as typed when it was encoded): put", "run the command"),
+        ("models/roberta", None, True, CHECK_PLACE, "the store names"),
+        ("jane/encoder", "c0ffee", False, "the store names the encoder jane/encoder at revision c0ffee", "--revision"),
+    ],
+)
+def test_an_encoder_that_is_not_where_the_store_says_has_the_remedy_of_its_kind(
+    name: str, revision: str | None, here: bool, said: str, unsaid: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(reference: str, **_: Any) -> Any:
+        refuse_misspelt(reference, tmp_path / "none")
+        raise EncoderError(f"cannot load the encoder {reference!r}", remedy=CHECK_PLACE)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fusionkit.tuning.encoder.load_encoder", load)
+    if here:
+        Path(name).mkdir(parents=True)
+    encoding = {"encoder": {"revision": revision}, "compute_dtype": "float32", "columns": {"tokens": None}}
+    with pytest.raises(EncoderError) as caught:
+        encoder_of(name, encoding, "cpu")
+    assert caught.value.what.startswith("cannot load the encoder")
+    assert said in str(caught.value.remedy)
+    assert unsaid not in str(caught.value.remedy)
+    with pytest.raises(EncoderError) as caught:
+        encoder_of(name, encoding, "cpu", "elsewhere/roberta")
+    assert caught.value.remedy == CHECK_PLACE
 
 
 @pytest.mark.parametrize("damage", ["gone", "changed"])

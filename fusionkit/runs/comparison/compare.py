@@ -8,6 +8,7 @@ with ``last`` of that label.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -23,7 +24,7 @@ from fusionkit.runs.errors_of_means import BOTH, EXAMPLES
 from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors
-from fusionkit.runs.summary import AXES, EMPTY_OF_FLOORS, OVER, SEEDS, RunGroups, summarise
+from fusionkit.runs.summary import AXES, EMPTY_OF_FLOORS, OVER, SEEDS, TUNED, RunGroups, summarise, varies
 from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 
 NO_VALUE = "none"
@@ -94,7 +95,7 @@ def compare(
     sides = sides_of(runs)
     found = {ours: pair_runs(sides[ours], sides[other], list(fixed), chosen, block) for ours, other in others.items()}
     names = [_written(dict(zip(keys, label, strict=True))) for label in labels]
-    _check(found, others, runs, names, fixed, over)
+    _check(found, others, groups, names, fixed, over)
     # Floors have a difference and no test: more tests would raise the corrected p-values of the heads.
     floors = {place for place, group in enumerate(runs) if are_floors(group).all()}
     least = 1 if over == EXAMPLES else 2  # differences that have a p-value
@@ -195,7 +196,7 @@ def check_over(over: str | None, interval: str, test: str | None, block: str, si
 def _check(
     found: Mapping[int, Pairs],
     others: Mapping[int, int],
-    groups: list[pd.DataFrame],
+    groups: RunGroups,
     names: list[str],
     fixed: dict[str, str],
     over: str,
@@ -204,19 +205,19 @@ def _check(
 
     Args:
         found: the pairs of each compared group, by the group's row number. others: by the same numbers, that of the
-            group it is compared with. groups: the runs of each group. names: the name of each group. over: what
+            group it is compared with. groups: the groups of the table. names: the name of each group. over: what
             differences are over.
     """
     if not found:
         raise UsageError(
             f"there is nothing to compare with {_written(fixed)}",
-            expected="another group of runs beside the baseline's",
-            received=counted(len(groups), "group"),
-            remedy="add --by COLUMN for what tells the others apart",
+            expected=f"another group that differs from the baseline's in {', '.join(fixed)} alone",
+            received=f"{counted(len(groups.runs), 'group')} by {', '.join(groups.keys)}",
+            remedy=_other_grouping(groups, fixed) or "add --by COLUMN for what tells the others apart",
         )
     blocks = max(len(pairs.differences) for pairs in found.values())
     if not blocks:
-        good = [group[group["status"] == "finished"] for group in groups]
+        good = [group[group["status"] == "finished"] for group in groups.runs]
         alive = [pair for pair in others.items() if all(len(good[place]) for place in pair)]
         if not alive:  # of the first comparison, the baseline is named first
             dead = list(dict.fromkeys(place for pair in others.items() for place in pair[::-1] if good[place].empty))
@@ -224,7 +225,7 @@ def _check(
             raise UsageError(
                 f"all runs of {names[dead[0]]} failed: there is nothing to compare",
                 expected="runs that finished, of the baseline and of what is set against it",
-                received=counted(len(groups[dead[0]]), "failed run") + beside,
+                received=counted(len(groups.runs[dead[0]]), "failed run") + beside,
                 remedy="try them again with `fusionkit fit --retry-failed`, or fit with a smaller --lr",
             )
         place, other = alive[0]
@@ -245,6 +246,28 @@ def _check(
             received="1 block of pairs",
             remedy=remedy,
         )
+
+
+def _other_grouping(groups: RunGroups, fixed: dict[str, str]) -> str | None:
+    """A remedy where no group can be compared: options that group by method, fusion and what the baseline fixes, as far
+    as the runs differ in these; None if this is how they are grouped already.
+    """
+    heads = groups.frame[~are_floors(groups.frame)]
+    differ = [name for name in ("method", "fusion", *fixed) if len(heads[name].drop_duplicates()) > 1]
+    wanted = ["method", "fusion", *differ] if "method" in differ else differ
+    names = [name for name in dict.fromkeys(wanted) if name not in groups.average]
+    rows = heads[list(dict.fromkeys([*names, *fixed]))].drop_duplicates().to_dict(orient="records")
+    alike = [row for row in rows if all(_label_of(row[name]) == value for name, value in fixed.items())]
+    baseline = {name: _label_of(row[name]) for row in alike[:1] for name in names}
+    if not baseline:
+        return None
+    tuned = [name for name in TUNED if name not in (*names, *groups.average, *groups.chosen)]
+    choose = ["--choose-by validation"] if any(varies(heads, names, name) for name in tuned) else []
+    if set(names) == set(groups.by) and not choose and baseline == fixed:
+        return None
+    written = shlex.quote(",".join(f"{name}={value}" for name, value in baseline.items()))
+    options = [*(f"--by {name}" for name in names), *choose, f"--baseline {written}"]
+    return f"group by what tells the runs apart: {' '.join(options)}"
 
 
 def _mismatch(ours: pd.DataFrame, theirs: pd.DataFrame, fixed: dict[str, str]) -> str:

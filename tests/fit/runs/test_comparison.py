@@ -265,6 +265,44 @@ def test_a_baseline_that_cannot_serve_is_refused(baseline: str, by: list[str], m
     assert caught.value.remedy
 
 
+ALL_AGAINST_FULL = "--by method --by fusion --choose-by validation --baseline method=full,fusion=last"
+
+
+@pytest.mark.parametrize(
+    ("baseline", "by", "remedy"),
+    [
+        ("method=full,fusion=last", [], ALL_AGAINST_FULL),
+        ("full", [], ALL_AGAINST_FULL),
+        ("method=full,fusion=last", ["method", "fusion"], ALL_AGAINST_FULL),
+        ("tagging", ["task"], "--by method --by fusion --choose-by validation --baseline method=frozen,fusion=last"),
+    ],
+)
+def test_where_nothing_can_be_compared_the_remedy_is_what_to_group_by(
+    baseline: str, by: list[str], remedy: str
+) -> None:
+    full = [runs("last", scores, method="full", encoder_lr=lr) for lr, scores in ((1e-5, LAST), (2e-5, CONCAT))]
+    frame = table(runs("last", LAST), runs("linear", LINEAR), *full)
+    with pytest.raises(UsageError, match="there is nothing to compare with") as caught:
+        compare(RunGroups(frame, by), baseline)
+    assert str(caught.value.remedy).endswith(f": {remedy}")
+    told = remedy.rpartition(" ")[2]
+    compared = tabulate(frame, ["method", "fusion"], choose_by="validation", baseline=told)
+    other = row(compared, method="frozen", fusion="linear")
+    assert other["pairs"] == 5
+    wanted = differences_of(LINEAR, CONCAT if "full" in told else LAST)
+    assert other["difference"] == pytest.approx(np.mean(wanted))
+
+
+def test_where_runs_are_grouped_by_all_of_that_already_a_column_is_to_be_found() -> None:
+    frame = table(runs("last", LAST), runs("linear", LINEAR, shots=8))
+    with pytest.raises(UsageError, match="there is nothing to compare with") as caught:
+        compare(RunGroups(frame, ["fusion", "shots"]), "last")
+    assert str(caught.value.remedy) == "group by what tells the runs apart: --by fusion --baseline fusion=last"
+    with pytest.raises(UsageError, match="there is nothing to compare with") as caught:
+        compare(RunGroups(runs("last", LAST), ["fusion"]), "last")
+    assert caught.value.remedy == "add --by COLUMN for what tells the others apart"
+
+
 def test_a_baseline_without_pairs_says_what_never_agrees() -> None:
     with pytest.raises(UsageError, match="no run has a partner") as caught:
         compare(RunGroups(table(runs("last", LAST[:2], [0, 1]), runs("linear", LINEAR[:2], [2, 3]))), "last")
