@@ -1,7 +1,7 @@
 """What share of the encoder's own speed does encoding reach, and where does the rest go?
 
     python benchmarks/encode.py [SOURCE] [--stages] [--sink none copy crc shm disk] [--writers 1 2 4]
-        [--batch-tokens N …] [--json]
+        [--batch-tokens N …] [--batch-overhead N …] [--json]
 
 The limit, which no store can beat, is a bare forward pass over the same sorted, padded batches that keeps no output.
 The contender encodes the parts of a planned store: alignment, conversion, checksums, synced files. Planning is timed
@@ -15,7 +15,7 @@ repeats another.
 --sink leaves out the last steps: `none` computes rows and drops them, `copy` puts them in order (on a GPU: copies them
 to the host), `crc` also checks and checksums them, `shm` writes to /dev/shm, `disk` to --work. The first three write
 nothing: repeated sequences are read from a store that was encoded before. --batch-tokens tries other budgets of a
-batch: choose the one with the most sub-tokens per second, not the one with the best ratio.
+batch, --batch-overhead other fixed costs: choose those with the most sub-tokens per second, not the best ratio.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import shutil
 import statistics
 import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from unittest import mock
@@ -41,7 +41,7 @@ from stages import Stages, watched  # type: ignore[import-not-found]
 
 from fusionkit.bundled import travel_desk
 from fusionkit.encode.batches import PartReader
-from fusionkit.encode.batching import TOKENS, Batching
+from fusionkit.encode.batching import OVERHEAD, TOKENS, Batching
 from fusionkit.encode.job import Job, make_job
 from fusionkit.encode.open_plan import open_plan
 from fusionkit.encode.output_blocks import is_finite
@@ -161,6 +161,7 @@ def main() -> None:
     parser.add_argument("--sink", nargs="+", choices=SINKS, default=["disk"])
     parser.add_argument("--writers", nargs="+", type=int, default=[None], help="threads that write; as encode has it")
     parser.add_argument("--batch-tokens", nargs="+", type=int, default=[None], help="padded sub-tokens a batch")
+    parser.add_argument("--batch-overhead", nargs="+", type=int, default=[None], help="fixed cost in sub-tokens")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--stages", action="store_true", help="calls and seconds of each stage, of the last repeat")
     parser.add_argument(
@@ -169,7 +170,6 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="where stores are written [default: a temporary folder]")
     parser.add_argument("--json", action="store_true", help="print one object of named ratios last")
     options = parser.parse_args()
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     with tempfile.TemporaryDirectory(dir=options.work) as work, contextlib.ExitStack() as stack:
         source = open_source(options.source)
         columns = guess_columns(source)
@@ -192,15 +192,19 @@ def main() -> None:
         shm = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=SHM))) if "shm" in options.sink else Path(work)
         job = make_job(source, columns, Path(work) / "bench.store", spec, encoder)
         ratios: dict[str, float] = {}
-        for budget in options.batch_tokens:
+        for budget, overhead in product(options.batch_tokens, options.batch_overhead):
             kind = "cuda" if encoder.device.type == "cuda" else "cpu"
-            with mock.patch.dict(TOKENS, {} if budget is None else {kind: budget}):
+            with (
+                mock.patch.dict(TOKENS, {} if budget is None else {kind: budget}),
+                mock.patch.dict(OVERHEAD, {} if overhead is None else {kind: overhead}),
+            ):
                 plan, _ = planned(job)
                 encode_all(job.out, plan, job, None)  # warms up, and writes the rows of repeated sequences
                 for sink in options.sink:
                     for writers in options.writers:
                         label = sink if writers is None else f"{sink}, {writers} writers"
                         label += "" if budget is None else f", batches of {budget:,}"
+                        label += "" if overhead is None else f", overhead {overhead:,}"
                         ratios[label] = compared(job, plan, label, sink, writers, shm, options)
         if options.trace:
             with torch.profiler.profile() as profile:

@@ -280,8 +280,8 @@ class Predictor:
         }
         words = None if counts is None else lay_rows("words", offsets, tokenized.word_index, counts)
         part = PartInput(
-            token_ids=torch.from_numpy(tokenized.token_ids.astype(np.int64)),
-            segments=torch.from_numpy(tokenized.segments.astype(np.int64)),
+            token_ids=tokenized.token_ids.astype(np.int64),
+            segments=tokenized.segments.astype(np.int64),
             offsets=offsets,
             rows=next(iter(rows.values())),
             first_row=0,

@@ -19,6 +19,7 @@ from fusionkit.alignment import Rows, lay_rows
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
 from fusionkit.io.places import Place
+from fusionkit.machine.devices import sent_to
 from fusionkit.ragged import IntArray, flat_rows, ordered_segment_mean
 from fusionkit.specs import MASKED
 from fusionkit.store.layout import NOT_MASKED, SmallArray, checked_offsets, small_arrays
@@ -70,15 +71,16 @@ class PartInput:
     """All examples that have a row in a part.
 
     Attributes:
-        token_ids, segments: int64 ``[tokens]``. offsets: int64 ``[examples + 1]`` into them.
+        token_ids, segments: int64 ``[tokens]``. offsets: int64 ``[examples + 1]`` into them. NumPy pads them: PyTorch
+            would start a team of threads for each batch, which on 16 cores took ten times as long.
         rows: the examples' rows. first_row: the index of the first of those rows, counted from the part's first row;
             negative where the part begins inside an example.
         first_number: the first example's number among all examples of the store.
         first_alike: int64 ``[examples]``, from :meth:`fusionkit.encode.repeats.DuplicateFinder.first`.
     """
 
-    token_ids: Tensor
-    segments: Tensor
+    token_ids: IntArray
+    segments: IntArray
     offsets: IntArray
     rows: Rows
     first_row: int
@@ -110,13 +112,10 @@ class PartInput:
         for at in batching.cut(lengths):
             examples = chosen[at]
             filled = np.resize(examples, max(len(at), batching.fewest(int(lengths[at[0]]))))
-            mask, source = map(torch.from_numpy, padded_index(self.offsets, filled))
-            yield PaddedBatch(
-                examples,
-                torch.where(mask, self.token_ids[source], pad_id),
-                mask.to(torch.int64),
-                torch.where(mask, self.segments[source], 0),
-            )
+            inside, source = padded_index(self.offsets, filled)
+            token_ids = np.where(inside, self.token_ids[source], pad_id)
+            segments = np.where(inside, self.segments[source], 0)
+            yield PaddedBatch(examples, *map(torch.from_numpy, (token_ids, inside.astype(np.int64), segments)))
 
     def all_batches(self, batching: Batching, pad_id: int) -> Iterator[PaddedBatch]:
         """Every batch that this part has to encode."""
@@ -172,8 +171,8 @@ class PartReader:
         kind = self._plan["rows"]
         masked = arrays["mlm_labels"].read(start, stop) != NOT_MASKED if kind == MASKED else None
         return PartInput(
-            token_ids=torch.from_numpy(arrays["token_ids"].read(start, stop).astype(np.int64)),
-            segments=torch.from_numpy(arrays["segments"].read(start, stop).astype(np.int64)),
+            token_ids=arrays["token_ids"].read(start, stop).astype(np.int64),
+            segments=arrays["segments"].read(start, stop).astype(np.int64),
             offsets=offsets,
             rows=lay_rows(kind, offsets, words, np.diff(row_offsets[first : last + 1]), masked),
             first_row=int(row_offsets[first]) - row_start,
@@ -207,7 +206,7 @@ class PartReader:
 def forward(encoder: Encoder, batch: PaddedBatch) -> tuple[Tensor, ...]:
     """The batch through the encoder: L + 1 tensors ``[batch, length, hidden]``."""
     inputs = (batch.token_ids, batch.mask, batch.segments)
-    return encoder.forward(*(tensor.to(encoder.device) for tensor in inputs))
+    return encoder.forward(*(sent_to(tensor, encoder.device) for tensor in inputs))
 
 
 def gather_of(inputs: PartInput, batch: PaddedBatch, picked: IntArray, batch_index: IntArray) -> Gather:
@@ -239,7 +238,7 @@ def batch_rows(states: tuple[Tensor, ...], layers: Sequence[int], gather: Gather
         a layer's position and its rows ``[n, hidden]``.
     """
     device = states[0].device
-    source, ends = gather.tokens.to(device), None if gather.ends is None else gather.ends.to(device)
+    source, ends = sent_to(gather.tokens, device), None if gather.ends is None else sent_to(gather.ends, device)
     for position, layer in enumerate(layers):
         # [batch, length, hidden] → [batch · length, hidden] → the sub-tokens wanted
         tokens = states[layer].flatten(0, 1).index_select(0, source)

@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fusionkit.machine.devices import sent_to
+from fusionkit.machine.memory import page_aligned
 from fusionkit.ragged import IntArray
 from fusionkit.store.layout import ITEM_BYTES, StatesLayout
 
@@ -113,11 +115,17 @@ class PartBuffer:
             assert scales is not None
             self.states[position, at], self.scales[position, at] = values, scales
 
-    def put_rounded(self, blocks: Sequence[RowBlock]) -> None:
-        """Add rows of all layers that are already in the store's precision, from blocks on one device."""
-        at = slice(self._filled, self._filled + sum(block.states.shape[1] for block in blocks))
+    def put_rounded(self, blocks: Sequence[RowBlock], rows: IntArray) -> None:
+        """Add rows of all layers that are already in the store's precision.
+
+        Args:
+            blocks: on one device. rows: int64 ``[n]``, indices into the rows of all blocks, one block after another.
+        """
+        at = slice(self._filled, self._filled + len(rows))
+        chosen = sent_to(torch.from_numpy(rows), blocks[0].states.device)
         for number, held in enumerate(self._held.tensors):
-            _join(held[:, at], [block.tensors[number] for block in blocks])
+            joined = torch.cat([block.tensors[number] for block in blocks], 1)
+            held[:, at] = sent_to(joined.index_select(1, chosen), held.device)
 
     def assign(self, targets: IntArray) -> None:
         """Assign the rows just added to the rows ``targets`` ``[n]`` of the chunk."""
@@ -135,7 +143,7 @@ class PartBuffer:
             return self._ordered
         self._stream.wait_stream(torch.cuda.current_stream(self._states.device))
         with torch.cuda.stream(self._stream):
-            order = torch.from_numpy(self._order).pin_memory().to(self._states.device, non_blocking=True)
+            order = sent_to(torch.from_numpy(self._order), self._states.device)
             layers, _, hidden = self.states.shape
             block = _first_rows(*self._pinned, layers, self.capacity, hidden)._replace(finite=self._finite)
             ordered = RowBlock(*(tensor.index_select(1, order) for tensor in self._held.tensors))
@@ -155,20 +163,12 @@ class PartBuffer:
         """The rows in the store's order, by NumPy's take: it uses one thread and leaves the others to the encoder."""
         held, (layers, _, hidden) = self._held.tensors, self.states.shape
         if block is None or block.states.shape != (layers, self.capacity, hidden):
-            block = RowBlock(*(torch.empty(layers, self.capacity, *each.shape[2:], dtype=each.dtype) for each in held))
+            block = RowBlock(*(page_aligned((layers, self.capacity, *each.shape[2:]), each.dtype) for each in held))
         for source, target in zip(held, block.tensors, strict=True):
             bits = SIGNED[source.element_size()]
             for rows, ordered in zip(source.view(bits).numpy(), target.view(bits).numpy(), strict=True):
                 np.take(rows, self._order, axis=0, out=ordered, mode="clip")
         return block
-
-
-def _join(target: Tensor, pieces: list[Tensor]) -> None:
-    """Concatenate pieces ``[layers, n, …]`` into ``target`` ``[layers, rows, …]``; between devices in one copy."""
-    if pieces[0].device == target.device:
-        torch.cat(pieces, 1, out=target)
-    else:
-        target.copy_(torch.cat(pieces, 1))
 
 
 def _first_rows(states: Tensor, scales: Tensor, layers: int, rows: int, hidden: int) -> RowBlock:

@@ -20,13 +20,13 @@ from fusionkit.encode.batching import Batching
 from fusionkit.encode.output_blocks import TORCH_DTYPES, PartBuffer, RowBlock, is_finite
 from fusionkit.encode.part_records import PartRecord, plan_digest
 from fusionkit.encode.repeats import RepeatCache
-from fusionkit.encode.upload import BatchWork, on_device
+from fusionkit.encode.upload import BatchWork, ready
 from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError
 from fusionkit.io.files import write_json
 from fusionkit.io.places import Place
 from fusionkit.machine.memory import out_of_memory, trim_freed_memory
-from fusionkit.ragged import IntArray, flat_rows
+from fusionkit.ragged import flat_rows, offsets_of
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.layout import chunk_path, part_path
 from fusionkit.store.manifest import split_layout
@@ -38,6 +38,13 @@ ON_GPU, ON_CPU = "choose --device cpu or a larger GPU", "free memory"  # remedie
 
 class NotFiniteError(EncoderError):
     """States that are too large for the store's precision, or are NaN or infinite."""
+
+
+class ReadPart(NamedTuple):
+    """A part's input, and its batches of sequences that come once."""
+
+    inputs: PartInput
+    work: Iterator[BatchWork]
 
 
 class ComputedPart(NamedTuple):
@@ -83,11 +90,13 @@ class PartEncoder:
         self._blocks: queue.LifoQueue[RowBlock] = queue.LifoQueue()  # not being written
         self._computed = 0
 
-    def read(self, part: Part) -> PartInput:
-        """The input of a part."""
-        return self._reader.read(part)
+    def read(self, part: Part) -> ReadPart:
+        """The input of a part, and for a GPU its batches too."""
+        inputs = self._reader.read(part)
+        work = self._work(inputs, self._layouts[part.split].rows_per_chunk)
+        return ReadPart(inputs, ready(work, self._encoder.device))
 
-    def compute(self, part: Part, inputs: PartInput, start: float, on_tokens: Callable[[int], None]) -> ComputedPart:
+    def compute(self, part: Part, given: ReadPart, start: float, on_tokens: Callable[[int], None]) -> ComputedPart:
         """Run the encoder over a part's input; waits while all buffers are in use.
 
         Args:
@@ -100,7 +109,8 @@ class PartEncoder:
         try:
             buffer = buffer or PartBuffer([*self._layouts.values()], self._dtype, self._encoder.device)
             buffer.begin(self._layouts[part.split])
-            self._encode_unique(inputs, buffer, on_tokens)
+            inputs = given.inputs
+            self._encode_unique(given, buffer, on_tokens)
             self._copy_repeated(part, inputs, buffer)
             on_tokens(int(np.diff(inputs.offsets)[inputs.repeated()].sum()))
             self._computed += 1
@@ -118,9 +128,9 @@ class PartEncoder:
                 "or encode anew (--overwrite) with a smaller --max-length or with --compute-dtype bfloat16",
             ) from error
 
-    def _encode_unique(self, inputs: PartInput, buffer: PartBuffer, on_tokens: Callable[[int], None]) -> None:
-        lengths = np.diff(inputs.offsets)
-        for batch, gather, targets in on_device(self._work(inputs, buffer.capacity), self._encoder.device):
+    def _encode_unique(self, given: ReadPart, buffer: PartBuffer, on_tokens: Callable[[int], None]) -> None:
+        lengths = np.diff(given.inputs.offsets)
+        for batch, gather, targets in given.work:
             states = forward(self._encoder, batch)
             for position, rows in batch_rows(states, self._plan["layers"], gather):
                 buffer.put(position, rows)
@@ -142,17 +152,18 @@ class PartEncoder:
         repeated = inputs.repeated()
         known = self._repeats.rows_of(part, inputs, np.unique(inputs.first_alike[repeated]))
         # Rows that this process computed are on its device; rows read from chunks are in the CPU's memory.
-        found: dict[torch.device, tuple[list[RowBlock], list[IntArray]]] = {}
-        for example in repeated.tolist():
-            start, stop = (inputs.rows.row_offsets[example : example + 2] + inputs.first_row).tolist()
-            low, high = max(start, 0), min(stop, buffer.capacity)  # it may cross the part's borders
-            block = known[int(inputs.first_alike[example])].part(slice(low - start, high - start))
-            blocks, targets = found.setdefault(block.states.device, ([], []))
-            blocks.append(block)
-            targets.append(np.arange(low, high))
-        for blocks, targets in found.values():
-            buffer.put_rounded(blocks)
-            buffer.assign(np.concatenate(targets))
+        for device in {block.states.device for block in known.values()}:
+            blocks = {number: block for number, block in known.items() if block.states.device == device}
+            numbers = np.array(sorted(blocks))
+            examples = repeated[np.isin(inputs.first_alike[repeated], numbers)]
+            begins = offsets_of(np.array([blocks[number].states.shape[1] for number in numbers.tolist()]))
+            begin = begins[np.searchsorted(numbers, inputs.first_alike[examples])]  # of each example in the blocks
+            picked, ends = flat_rows(inputs.rows.row_offsets, examples)
+            source = picked + np.repeat(begin - inputs.rows.row_offsets[examples], np.diff(ends))
+            target = picked + inputs.first_row
+            inside = (target >= 0) & (target < buffer.capacity)  # an example may cross the part's borders
+            buffer.put_rounded([blocks[number] for number in numbers.tolist()], source[inside])
+            buffer.assign(target[inside])
 
     def write(self, computed: ComputedPart, check: Callable[[], object] = lambda: None) -> PartRecord:
         """Write a part's chunks durably, then its record; its buffer is free afterwards.

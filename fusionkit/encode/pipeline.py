@@ -16,12 +16,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fusionkit.encode.batches import Part, PartInput
+from fusionkit.encode.batches import Part
 from fusionkit.encode.job import EncodeProgress, EncodeReport, Job, make_job
 from fusionkit.encode.lock import only_encoder
 from fusionkit.encode.open_plan import is_finished, left_as_it_is, open_plan
 from fusionkit.encode.part_records import PartRecord, all_parts, clear_failures, finished_parts
-from fusionkit.encode.parts import NotFiniteError, PartEncoder
+from fusionkit.encode.parts import NotFiniteError, PartEncoder, ReadPart
 from fusionkit.encode.publish import clear_leftovers
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, StoreError
@@ -147,13 +147,13 @@ def serial_parts(
                 raise part_encoder.not_finite(part) from error
 
         with ThreadPoolExecutor(writers, "writer") as writer, ThreadPoolExecutor(1, "reader") as reader:
-            reads: deque[Future[PartInput]] = deque(reader.submit(part_encoder.read, part) for part in parts[:1])
+            reads: deque[Future[ReadPart]] = deque(reader.submit(part_encoder.read, part) for part in parts[:1])
             while waiting and not stop():
                 start = time.perf_counter()
-                part, inputs = waiting.popleft(), reads.popleft().result()
+                part, given = waiting.popleft(), reads.popleft().result()
                 if waiting:
                     reads.append(reader.submit(part_encoder.read, waiting[0]))
-                computed = part_encoder.compute(part, inputs, start, progress.advance)
+                computed = part_encoder.compute(part, given, start, progress.advance)
                 writes.append((part, writer.submit(part_encoder.write, computed, check)))
                 # Results are taken now, so that a failed write ends the work at once.
                 while writes and writes[0][1].done():

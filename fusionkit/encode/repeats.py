@@ -27,6 +27,7 @@ from fusionkit.encoder import Encoder, Tokenized
 from fusionkit.errors import StoreError
 from fusionkit.io.files import read_json
 from fusionkit.io.places import Place
+from fusionkit.machine.devices import sent_to
 from fusionkit.ragged import IntArray, flat_rows
 from fusionkit.store.chunks import chunk_fault, map_chunk
 from fusionkit.store.layout import chunk_path, part_path
@@ -191,7 +192,7 @@ class RepeatCache:
         picked, ends = flat_rows(owner.rows.row_offsets, batch.examples)
         batch_index = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
         unmasked = np.flatnonzero(owner.rows.mask[picked])
-        target = torch.from_numpy(unmasked).to(self._encoder.device)
+        target = sent_to(torch.from_numpy(unmasked), self._encoder.device)
         shape, device = (len(self._plan["layers"]), len(picked)), self._encoder.device
         block = RowBlock(
             torch.zeros(*shape, self._plan["hidden"], dtype=self._dtype, device=device),

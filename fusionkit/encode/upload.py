@@ -6,9 +6,10 @@ batch, and one for the places of its rows, the GPU was idle while the next batch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,21 +25,28 @@ class BatchWork(NamedTuple):
     targets: IntArray
 
 
-def on_device(work: Iterable[BatchWork], device: torch.device) -> Iterator[BatchWork]:
-    """The same work with its tensors on a device. On a CPU each batch is made when it is needed."""
-    if device.type == "cpu":
-        yield from work
-        return
-    yield from in_one_copy(list(work), device)
+def ready(work: Iterator[BatchWork], device: torch.device) -> Iterator[BatchWork]:
+    """The same work with its tensors on a device.
+
+    On a CPU each batch is made when it is taken. For a GPU all are made now, in the thread that calls: the thread that
+    takes them has to launch the encoder's kernels, and the GPU would wait.
+    """
+    return work if device.type == "cpu" else in_one_copy(list(work), device)
 
 
 def in_one_copy(work: list[BatchWork], device: torch.device) -> Iterator[BatchWork]:
-    """As :func:`on_device`; all tensors are views of one tensor, which is copied without waiting for the copy."""
-    if not work:  # a part whose sequences were all computed before
-        return
-    flat = [tensor.reshape(-1) for each in work for tensor in _tensors(each)]
+    """As :func:`ready`; all tensors are views of one tensor, which is copied when the first batch is taken, without
+    waiting for the copy.
+    """
+    flat = [tensor.reshape(-1).numpy() for each in work for tensor in _tensors(each)]
     packed = torch.empty(sum(map(len, flat)), dtype=torch.int64, pin_memory=device.type == "cuda")
-    pieces = iter(torch.split(torch.cat(flat, out=packed).to(device, non_blocking=True), list(map(len, flat))))
+    if flat:  # else all sequences of the part were computed before
+        np.concatenate(flat, out=packed.numpy())
+    return _sent(work, packed, [len(each) for each in flat], device)
+
+
+def _sent(work: list[BatchWork], packed: Tensor, lengths: list[int], device: torch.device) -> Iterator[BatchWork]:
+    pieces = iter(torch.split(packed.to(device, non_blocking=True), lengths))
     for batch, gather, targets in work:
         token_ids, mask, segments = (next(pieces).view(batch.mask.shape) for _ in range(3))
         tokens = next(pieces)

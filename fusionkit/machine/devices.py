@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fusionkit.errors import UsageError, first_line
 
@@ -35,6 +35,13 @@ def device_of(asked: str) -> torch.device:
 def home_of(module: nn.Module) -> torch.device:
     """The device of a module's weights, of its buffers if it has no weights; the CPU if it has neither."""
     return next((tensor.device for tensor in chain(module.parameters(), module.buffers())), CPU)
+
+
+def sent_to(tensor: Tensor, device: torch.device) -> Tensor:
+    """A copy on a device; to a GPU from pinned memory, since a copy from other memory waits for all earlier work."""
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 @contextmanager

@@ -8,7 +8,10 @@ an encode would have five times the page faults. An encode also returns free mem
 from __future__ import annotations
 
 import ctypes
+import math
+import mmap
 import resource
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -62,6 +65,16 @@ class PeakMemory:
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device)
         return _status("VmHWM")
+
+
+def page_aligned(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Zeros that begin at a page of memory, so that the disk can read them without a copy
+    (:mod:`fusionkit.store.direct_io`).
+    """
+    count = math.prod(shape)
+    if not count:
+        return torch.zeros(*shape, dtype=dtype)
+    return torch.frombuffer(mmap.mmap(-1, count * dtype.itemsize), dtype=dtype, count=count).view(*shape)
 
 
 def keep_freed_memory() -> None:

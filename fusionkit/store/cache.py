@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
+from crc32c import crc32c
 from numpy.typing import NDArray
 
 from fusionkit.errors import FusionkitError, StoreError, UsageError
@@ -53,7 +53,7 @@ class ChunkCache:
         with contextlib.suppress(StoreError, OSError):
             found = map_chunk(path, array)
             # A power cut may leave a file with the right size and wrong content.
-            if written_checksum(path) == google_crc32c.value(found):
+            if written_checksum(path) == crc32c(found):
                 with contextlib.suppress(OSError):  # in a read-only cache
                     os.utime(path)
                 return found

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
+from crc32c import crc32c
 from numcodecs import zstd
 from numpy.typing import NDArray
 
@@ -55,8 +55,8 @@ def write_chunk(path: Place, block: NDArray[Any], array: ChunkedArray, compressi
 class Checksummed:
     """Bytes in pieces, each checksummed just before it is written, followed by their CRC-32C.
 
-    google_crc32c holds Python's global lock, and a write releases it. So no other thread waits longer than the checksum
-    of one piece takes (0.1 ms), and a piece is still in the core's cache when it is written.
+    Checksums and writes release Python's global lock: on a GPU the thread that launches kernels needs it all the time.
+    A piece is still in the core's cache when it is written.
 
     Attributes:
         content: uint8 ``[bytes]``. crc32c: of the pieces taken so far.
@@ -69,7 +69,7 @@ class Checksummed:
         self.crc32c = 0
         for start in range(0, len(self.content), PIECE_BYTES):
             piece = self.content[start : start + PIECE_BYTES]
-            self.crc32c = int(google_crc32c.extend(self.crc32c, piece))
+            self.crc32c = int(crc32c(piece, self.crc32c))
             yield piece.data
         yield struct.pack("<I", self.crc32c)
 
@@ -192,7 +192,7 @@ def _fault_of(raw: bytes, array: ChunkedArray, compression: str, recorded: int) 
         return f"{len(raw)} bytes instead of {array.chunk_bytes + CHECKSUM_BYTES}"
     if len(raw) <= CHECKSUM_BYTES:
         return f"{len(raw)} bytes"
-    found = int(google_crc32c.value(np.frombuffer(raw, np.uint8)[:-CHECKSUM_BYTES]))
+    found = int(crc32c(memoryview(raw)[:-CHECKSUM_BYTES]))
     if found != struct.unpack("<I", raw[-CHECKSUM_BYTES:])[0]:
         return "its bytes do not match its checksum"
     return None if found == recorded else OTHER

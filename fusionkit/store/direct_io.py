@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 # O_DIRECT needs addresses, offsets and sizes that are multiples of the disk's block; a page is one on every disk.
 PAGE = mmap.PAGESIZE
 BUFFER_BYTES = 1 << 20  # larger writes were slower: the buffer no longer stays in the core's cache
@@ -32,6 +34,10 @@ def write_past_cache(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     try:
         for piece in pieces:
             left = memoryview(piece).cast("B")
+            if not filled and _address(left) % PAGE == 0:  # whole pages need no copy
+                pages = len(left) // PAGE * PAGE
+                _write(handle, left[:pages])
+                left = left[pages:]
             while left:
                 taken = min(len(left), BUFFER_BYTES - filled)
                 buffer[filled : filled + taken] = left[:taken]
@@ -56,6 +62,11 @@ def _opened(path: Path) -> int:
         if error.errno not in UNSUPPORTED:
             raise
         return os.open(path, flags, 0o666)
+
+
+def _address(data: memoryview) -> int:
+    """Where the bytes lie in memory."""
+    return int(np.frombuffer(data, np.uint8).ctypes.data) if data else 0
 
 
 def _write(handle: int, data: memoryview) -> None:

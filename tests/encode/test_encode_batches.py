@@ -34,10 +34,10 @@ def given(*lengths: int) -> PartInput:
     """Sequences so long, of sub-tokens that differ."""
     offsets = offsets_of(np.array(lengths))
     count = int(offsets[-1])
-    ids = torch.randint(1000, 20000, (count,), generator=torch.Generator().manual_seed(count))
+    ids = np.random.default_rng(count).integers(1000, 20000, count)
     return PartInput(
         token_ids=ids,
-        segments=torch.arange(count) % 2,
+        segments=np.arange(count) % 2,
         offsets=offsets,
         rows=lay_rows("tokens", offsets, np.zeros(count, dtype=np.int32), None),
         first_row=0,

@@ -170,7 +170,7 @@ def test_batches_that_came_to_the_device_in_one_copy_give_the_same_bytes(
         counts.append(len(whole := list(work)))
         return in_one_copy(whole, device)
 
-    monkeypatch.setattr("fusionkit.encode.parts.on_device", packed)  # as on a GPU
+    monkeypatch.setattr("fusionkit.encode.parts.ready", packed)  # as on a GPU
     encoded(source, tmp_path / "packed", rows=rows)
     assert max(counts) > 1
     assert of_chunks(content(tmp_path / "packed")) == of_chunks(content(tmp_path / "one-by-one"))
@@ -182,7 +182,7 @@ def test_a_split_that_repeats_another_is_encoded_where_batches_come_in_one_copy(
     """Nothing is left to compute for its parts."""
     twice = Source("twice", {"train": source.splits["train"], "test": source.splits["train"]})
     encoded(twice, tmp_path / "one-by-one")
-    monkeypatch.setattr("fusionkit.encode.parts.on_device", lambda work, device: in_one_copy(list(work), device))
+    monkeypatch.setattr("fusionkit.encode.parts.ready", lambda work, device: in_one_copy(list(work), device))
     encoded(twice, tmp_path / "packed")
     assert of_chunks(content(tmp_path / "packed")) == of_chunks(content(tmp_path / "one-by-one"))
 

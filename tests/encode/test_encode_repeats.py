@@ -61,7 +61,7 @@ def test_a_part_splits_into_what_is_alone_and_what_is_not() -> None:
     offsets = np.array([0, 2, 5, 7, 8], dtype=np.int64)
     rows = lay_rows("tokens", offsets, np.zeros(8, np.int32), None)
     first_alike = np.array([11, -1, 11, 13])
-    part = PartInput(torch.arange(8), torch.zeros(8, dtype=torch.int64), offsets, rows, 0, 10, first_alike)
+    part = PartInput(np.arange(8), np.zeros(8, dtype=np.int64), offsets, rows, 0, 10, first_alike)
     assert part.unique().tolist() == [1]
     assert part.repeated().tolist() == [0, 2, 3]
     assert part.owned().tolist() == [3]  # the first of those like number 11 is no example of theirs
