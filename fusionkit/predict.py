@@ -289,7 +289,7 @@ class Predictor:
             first_alike=np.full(len(tokenized.cut), NONE, dtype=np.int64),
         )
         answers: list[dict[str, Any]] = [dict.fromkeys(self.runs) for _ in texts]
-        batching = Batching.on("cuda" if self.encoder.device.type == "cuda" else "cpu")
+        batching = Batching.on("cuda" if self.encoder.device.type == "cuda" else "cpu", self.encoder.hidden)
         batching = dataclasses.replace(batching, tokens=min(batching.tokens, LARGEST_BATCH))
         with torch.inference_mode(), full_float32(self.encoder.device):
             for examples, batches, order in live_groups(part, sequences, batching, self.encoder.pad_id):

@@ -14,7 +14,6 @@ bytes must not depend on the number of threads.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,8 +27,11 @@ VERSION = 2  # part of a store's identity: other batches may give other last bit
 LEAST_TOKENS = 32
 # Padded sub-tokens per batch. One CPU core's caches hold a batch of about a thousand; a GPU needs many more.
 TOKENS = {"cpu": 1024, "cuda": 32768}
-# The fixed cost of a batch, in sub-tokens: calls in Python, and on a GPU the kernel launches.
-OVERHEAD = {"cpu": 32, "cuda": 1024}
+# The fixed cost of a batch, in sub-tokens: calls in Python, and on a GPU kernel launches. That of a GPU was measured
+# with an encoder of this width. A launch takes as long for a wider one, while the time of a sub-token grows with the
+# square of the width (docs/design.md).
+OVERHEAD = {"cpu": 32, "cuda": 4096}
+MEASURED_WIDTH = 384
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,12 @@ class Batching:
     overhead: int = OVERHEAD["cpu"]
 
     @classmethod
-    def on(cls, device: str) -> Self:
-        """The batching for a kind of device, ``cpu`` or ``cuda``."""
-        return cls(TOKENS[device], OVERHEAD[device])
+    def on(cls, device: str, hidden: int) -> Self:
+        """The batching for a kind of device, ``cpu`` or ``cuda``, and an encoder whose states are ``hidden`` wide."""
+        overhead = OVERHEAD[device]
+        if device == "cuda":
+            overhead = round(overhead * (MEASURED_WIDTH / hidden) ** 2)
+        return cls(TOKENS[device], overhead)
 
     @classmethod
     def of(cls, plan: Mapping[str, Any]) -> Self:
@@ -74,11 +79,14 @@ def _cheapest(lengths: IntArray, tokens: int, overhead: int) -> list[int]:
     cost = np.full(len(lengths) + 1, np.inf)  # of all batches from here to the end
     after = np.zeros(len(lengths) + 1, dtype=np.int64)  # where the first of them ends
     cost[-1] = 0
+    longest, full = lengths.tolist(), len(lengths)
     for stop in range(len(lengths), 0, -1):
-        if np.isinf(cost[stop]):
-            continue
         # The first sequence of the fullest batch that ends here: a batch that begins earlier has more padded tokens.
-        full = bisect.bisect_left(range(stop - 1), -tokens, key=lambda k: -int(lengths[k]) * (stop - k))
+        full = min(full, stop - 1)
+        while full and longest[full - 1] * (stop - full + 1) <= tokens:
+            full -= 1
+        if cost[stop] == np.inf:
+            continue
         begins = np.append(changes[np.searchsorted(changes, full) : np.searchsorted(changes, stop)], full)
         found = cost[stop] + overhead + lengths[begins] * (stop - begins)
         better = found < cost[begins]

@@ -8,10 +8,12 @@ commit   :func:`commit`                                  write the manifest
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,9 @@ PartsRunner = Callable[[Place, dict[str, Any], list[Part], EncodeProgress], Iter
 # Threads that write parts. On a CPU one keeps up with the encoder. A GPU computes a part in less time than it takes to
 # write it durably.
 WRITERS = {"cpu": 1, "cuda": 4}
+# Seconds that Python's lock stays with a thread while another waits for it. By default they are 0.005: as long as a
+# GPU's batch takes, while the thread that launches its kernels would wait for the reader.
+SWITCH_SECONDS = 2e-4
 
 
 def buffers_of(writers: int) -> int:
@@ -135,6 +140,7 @@ def serial_parts(
         if not parts:  # a process that only plans may have no device of the encoder's precision
             return
         keep_freed_memory()  # each batch reuses the memory of the states freed before it
+        on_gpu = encoder.device.type == "cuda"
         part_encoder = PartEncoder(store, plan, encoder, buffers_of(writers))
         waiting = deque(parts)
         writes: deque[tuple[Part, Future[PartRecord]]] = deque()
@@ -146,7 +152,11 @@ def serial_parts(
             except NotFiniteError as error:  # it is encoded again here: the writer's thread must not use the encoder
                 raise part_encoder.not_finite(part) from error
 
-        with ThreadPoolExecutor(writers, "writer") as writer, ThreadPoolExecutor(1, "reader") as reader:
+        with (
+            quick_switches() if on_gpu else nullcontext(),
+            ThreadPoolExecutor(writers, "writer") as writer,
+            ThreadPoolExecutor(1, "reader") as reader,
+        ):
             reads: deque[Future[ReadPart]] = deque(reader.submit(part_encoder.read, part) for part in parts[:1])
             while waiting and not stop():
                 start = time.perf_counter()
@@ -167,6 +177,17 @@ def serial_parts(
             )
 
     return run
+
+
+@contextmanager
+def quick_switches() -> Iterator[None]:
+    """Let threads hand over Python's lock every :data:`SWITCH_SECONDS` inside the block."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def commit(out: Place, plan: dict[str, Any], device: str) -> dict[str, Any]:

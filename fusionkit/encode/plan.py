@@ -51,7 +51,7 @@ def write_plan(job: Job) -> None:
         UsageError: the store would be larger than the job's budget; nothing is left behind.
     """
     encoder, spec, identity = job.encoder, job.spec, job.identity
-    batching = Batching.on("cuda" if (job.device or encoder.device.type) == "cuda" else "cpu")
+    batching = Batching.on("cuda" if (job.device or encoder.device.type) == "cuda" else "cpu", encoder.hidden)
     with draft_folder(job.out) as draft, parallel_tokenizers():
         plan: dict[str, Any] = {
             "format": FORMAT,

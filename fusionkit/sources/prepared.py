@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from fusionkit.errors import DataError, UsageError
 from fusionkit.names import id_column
 from fusionkit.plural import counted
+from fusionkit.ragged import IntArray, offsets_of
 from fusionkit.sources.columns import Columns, is_list, is_text, is_words
 from fusionkit.sources.examples import Examples
 from fusionkit.sources.source import Source
-from fusionkit.tags import is_bio2, is_span_tag, to_bio2
+from fusionkit.tags import is_span_tag
 
 TAGS = pa.list_(pa.string())
+NONE = -1  # the kind of a tag outside spans
 
 
 def prepared(source: Source, columns: Columns) -> tuple[Source, list[str]]:
@@ -46,8 +51,7 @@ def _mended(split: str, iob1: dict[str, bool], batch: pa.RecordBatch, start: int
     for name, old in iob1.items():
         column = batch.column(name)
         if old or not column.type.equals(TAGS):
-            rows = _tags(column)
-            column = pa.array([to_bio2(row) for row in rows] if old else rows, TAGS)
+            column = TagColumn.of(column).in_bio2() if old else pa.array(_tags(column), TAGS)
         batch = batch.set_column(batch.schema.get_field_index(name), name, column)
     if id_column(batch.schema.names) is None:
         ids = pa.array([f"{split}-{start + i}" for i in range(batch.num_rows)], pa.string())
@@ -59,6 +63,50 @@ def _tags(column: pa.Array) -> list[list[str]]:
     return [[str(tag) for tag in row] for row in column.to_pylist()]
 
 
+class TagColumn(NamedTuple):
+    """A column of tags as numbers, so that no Python loop runs over the words.
+
+    Attributes:
+        distinct: the column's tags. numbers: of each word's tag in ``distinct``, int64 ``[words]``. offsets: of each
+            sequence's words, int64 ``[sequences + 1]``.
+    """
+
+    distinct: list[str]
+    numbers: IntArray
+    offsets: IntArray
+
+    @classmethod
+    def of(cls, column: pa.Array) -> Self:
+        flat = pc.list_flatten(column)
+        if not pa.types.is_string(flat.type):
+            flat = pa.array([str(tag) for tag in flat.to_pylist()], pa.string())
+        coded = pc.dictionary_encode(flat)
+        lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+        return cls(coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64), offsets_of(lengths))
+
+    def opened_inside(self) -> NDArray[np.bool_]:
+        """The words that open a span with an ``I-`` tag, which BIO2 forbids; as :func:`fusionkit.tags.to_bio2`."""
+        kinds: dict[str, int] = {}
+        kind = [kinds.setdefault(tag[2:], len(kinds)) if _in_span(tag) else NONE for tag in self.distinct]
+        kind_of = np.array(kind, dtype=np.int64)[self.numbers]
+        before = np.full(len(kind_of) + 1, NONE)
+        before[1:] = kind_of
+        before[self.offsets] = NONE
+        inside = np.array([_in_span(tag) and tag.startswith("I-") for tag in self.distinct], dtype=np.bool_)
+        found: NDArray[np.bool_] = inside[self.numbers] & (before[:-1] != kind_of)
+        return found
+
+    def in_bio2(self) -> pa.Array:
+        """The column with ``B-`` as the first tag of each span."""
+        both = pa.array(self.distinct + ["B-" + tag[2:] for tag in self.distinct], pa.string())
+        tags = both.take(pa.array(self.numbers + len(self.distinct) * self.opened_inside()))
+        return pa.ListArray.from_arrays(pa.array(self.offsets, pa.int32()), tags).cast(TAGS)
+
+
+def _in_span(tag: str) -> bool:
+    return tag != "O" and is_span_tag(tag)
+
+
 @dataclass
 class _Scheme:
     """The tagging scheme of a column of tags, from the values seen so far."""
@@ -68,10 +116,10 @@ class _Scheme:
     bio2: bool = True
 
     def see(self, column: pa.Array) -> None:
-        distinct = {str(tag) for tag in pc.unique(pc.list_flatten(column)).to_pylist()}
-        self.spans = self.spans and all(is_span_tag(tag) for tag in distinct)
-        self.opened = self.opened or bool(distinct - {"O"})
-        self.bio2 = self.bio2 and (not self.spans or all(is_bio2(row) for row in _tags(column)))
+        tags = TagColumn.of(column)
+        self.spans = self.spans and all(is_span_tag(tag) for tag in tags.distinct)
+        self.opened = self.opened or bool(set(tags.distinct) - {"O"})
+        self.bio2 = self.bio2 and (not self.spans or not tags.opened_inside().any())
 
     def is_iob1(self) -> bool:
         return self.spans and self.opened and not self.bio2
