@@ -61,8 +61,9 @@ def main() -> None:
             peer = rows_of(source, place / "peer", rows, "float32" if dtype == "tf32" else dtype, options.other)
             off = np.abs(first.astype(np.float64) - peer)
             same = np.mean(first.astype(np.float16) == peer.astype(np.float16))
+            second = "equal" if np.array_equal(first, again) else "different"
             print(
-                f"{rows} in {dtype}: a second encode is {'equal' if np.array_equal(first, again) else 'different'}; from "
+                f"{rows} in {dtype}: a second encode is {second}; from "
                 f"{options.other}: largest difference {off.max():.1e}, root mean square {np.sqrt(np.mean(off**2)):.1e} "
                 f"(of the states {np.sqrt(np.mean(peer.astype(np.float64) ** 2)):.2f}), equal in float16 {same:.1%}",
                 flush=True,
