@@ -6,7 +6,13 @@ begins with ``B-``. CoNLL-2003 is distributed in IOB1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+
+from fusionkit.plural import few
+
+LIKE_SPANS = re.compile("O|[BIESLU]-.+", re.IGNORECASE | re.DOTALL)  # also in other schemes, or in lower case
+SCHEMES = {"BIOES": {"E-", "S-"}, "BILOU": {"L-", "U-"}}  # their marks beside those of BIO
 
 
 def is_span_tag(tag: str) -> bool:
@@ -20,14 +26,25 @@ def are_span_tags(tags: Iterable[str]) -> bool:
     return bool(distinct - {"O"}) and all(is_span_tag(tag) for tag in distinct)
 
 
+def other_scheme(tags: Iterable[str]) -> str | None:
+    """Why tags are read as no spans though most of them look like spans: ``b-PER is no BIO tag``. None where they are
+    read as spans, or look like other tags.
+    """
+    distinct = sorted(set(tags))
+    alike = [tag for tag in distinct if LIKE_SPANS.fullmatch(tag)]
+    strange = [tag for tag in distinct if not is_span_tag(tag)]
+    if not strange or 2 * len(alike) <= len(distinct) or all(tag in ("O", "o") for tag in alike):
+        return None
+    named, marks = few([tag or "an empty tag" for tag in strange], 3), {tag[:2] for tag in strange}
+    for scheme, own in SCHEMES.items():
+        if marks <= own:
+            return f"they are {scheme} ({named}), not BIO"
+    return f"{named} {'is no BIO tag' if len(strange) == 1 else 'are no BIO tags'}"
+
+
 def span_types(tags: Iterable[str]) -> set[str]:
     """The types of the spans that span tags mark."""
     return {tag[2:] for tag in tags if tag != "O"}
-
-
-def is_bio2(tags: Sequence[str]) -> bool:
-    """True where each ``I-x`` follows ``B-x`` or ``I-x``."""
-    return to_bio2(tags) == list(tags)
 
 
 def spans_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:

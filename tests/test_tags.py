@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from itertools import product
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 
-from fusionkit.tags import are_span_tags, is_bio2, is_span_tag, spans_of, to_bio2
+from fusionkit.sources.prepared import TagColumn
+from fusionkit.tags import are_span_tags, is_span_tag, other_scheme, spans_of, to_bio2
 
 ALPHABET = ("O", "B-a", "I-a", "B-ab", "I-ab")
 SEQUENCES = [tags for n in range(6) for tags in product(ALPHABET, repeat=n)]
@@ -41,14 +44,26 @@ def test_to_bio2_keeps_the_spans_of_every_short_sequence() -> None:
     assert len(SEQUENCES) == 1 + 5 + 25 + 125 + 625 + 3125
 
 
-def test_is_bio2_accepts_exactly_the_regular_language_of_bio2() -> None:
+def test_to_bio2_changes_exactly_what_is_no_bio2() -> None:
     marks = {"O": "o", "B-a": "A", "I-a": "a", "B-ab": "B", "I-ab": "b"}
     accepted = 0
     for tags in SEQUENCES:
         valid = re.fullmatch("(o|Aa*|Bb*)*", "".join(marks[tag] for tag in tags)) is not None
-        assert is_bio2(tags) == valid, tags
+        assert (to_bio2(tags) == list(tags)) == valid, tags
         accepted += valid
     assert 0 < accepted < len(SEQUENCES)
+
+
+def test_a_column_of_tags_is_changed_as_its_sequences_are() -> None:
+    rows = [*map(list, product((*ALPHABET, "x", "I-"), repeat=3)), *map(list, SEQUENCES)]
+    for column in (pa.array(rows, pa.list_(pa.string())), pa.array(rows, pa.large_list(pa.string())).slice(7, 400)):
+        tags = TagColumn.of(column)
+        expected = [to_bio2(row) for row in column.to_pylist()]
+        assert tags.in_bio2().to_pylist() == expected
+        opened = np.add.reduceat(np.append(tags.opened_inside(), False), tags.offsets[:-1]) > 0
+        lengths = np.diff(tags.offsets)
+        changed = [row != fixed for row, fixed in zip(column.to_pylist(), expected, strict=True)]
+        assert (opened & (lengths > 0)).tolist() == changed
 
 
 def test_to_bio2_leaves_bio2_as_it_is() -> None:
@@ -81,6 +96,30 @@ def test_span_tags_are_o_and_typed_b_and_i(tag: str, is_span: bool) -> None:
 )  # fmt: skip
 def test_a_column_holds_spans_where_all_are_span_tags_and_one_opens(tags: list[str], are_spans: bool) -> None:
     assert are_span_tags(tags) is are_spans
+
+
+@pytest.mark.parametrize(
+    ("tags", "why"),
+    [
+        (["O", "B-PER", "I-PER", "b-PER"], "b-PER is no BIO tag"),
+        (["O", "B-x", "I-x", "", "B_y"], "an empty tag, B_y are no BIO tags"),
+        (["o", "b-x", "i-x"], "b-x, i-x, o are no BIO tags"),
+        (["O", "B-x", "I-x", "E-x", "S-x", "E-y", "S-y"], "they are BIOES (E-x, E-y, S-x and 1 more), not BIO"),
+        (["O", "S-x", "S-y"], "they are BIOES (S-x, S-y), not BIO"),
+        (["O", "B-x", "L-x", "U-x"], "they are BILOU (L-x, U-x), not BIO"),
+        (["O", "B-x", "E-x", "U-x"], "E-x, U-x are no BIO tags"),
+    ],
+)
+def test_tags_that_look_like_spans_of_another_scheme_are_named(tags: list[str], why: str) -> None:
+    assert other_scheme(tags) == why
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [["O", "B-x", "I-x"], ["O"], ["O", "o"], [], ["NOUN", "VERB", "O"], ["B-x", "NN"], ["O", "B-x", "NN", "VB"]],
+)
+def test_spans_and_tags_of_words_are_no_other_scheme(tags: list[str]) -> None:
+    assert other_scheme(tags) is None
 
 
 @pytest.mark.parametrize(

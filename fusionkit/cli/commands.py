@@ -95,6 +95,8 @@ class CliCommands:
 
                 workers = stack.enter_context(open_cluster(self.settings))
                 cluster = ClusterExecutorFactory(workers, self.settings, progress.note, self.device, self.threads)
+            for note in sweep.notes if len(there) < len(sweep.specs) else ():
+                progress.say(note)
             logs.catch_up(there)
             records = fit(
                 store, sweep.specs, folder, progress, sweep.starts, sweep.draws, self.workers, self.retry_failed,
@@ -110,10 +112,11 @@ class CliCommands:
         """The forecast of ``fusionkit fit --dry-run``, and the notes that ``fit`` would print."""
         StateFile.of(runs, self.save_every)  # raises for a text that is neither steps nor minutes
         with self._own_threads():
-            return forecast(
+            found, notes = forecast(
                 store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed,
                 self._heads, known, sweep.halving, self.trust_remote_code,
             )  # fmt: skip
+        return found, [*(sweep.notes if found.there < found.runs else ()), *notes]
 
     def measure(self, specs: Sequence[RunSpec], cost: CostModel, known: Measurements) -> None:
         """Train samples with as many threads as a sweep's process has."""

@@ -100,7 +100,7 @@ def encode_into(
     shard: Shard | None = None,
     load: Callable[..., Encoder] | None = None,
 ) -> EncodeReport:
-    """Encode by this process or by a cluster; SIGTERM ends it between two parts.
+    """Encode by this process or by a cluster; SIGTERM ends it between two blocks of the plan or two parts.
 
     Args:
         limit: the most bytes of the store. load: used instead of :func:`fusionkit.encoder.load_encoder`.

@@ -12,6 +12,7 @@ import pandas as pd
 from fusionkit.dataset.compatibility import train_examples
 from fusionkit.dataset.mlm import choose_mlm
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.plural import few
 from fusionkit.store import Store
 from fusionkit.tasks import ALONE, SHORT, TASKS, Task, tasks_of
 from fusionkit.tasks.joint import columns_of
@@ -52,7 +53,7 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
         task = "tagging" if listed else "regression" if measured else sentences
     chosen = TASKS[task]
     if chosen.several and label is None:
-        tags = [name for name in frame.columns if name not in (columns["tokens"], *tags) and _holds_lists(frame[name])]
+        tags = _candidates(chosen, columns, frame)
     if label is None and not (tags if listed else labels):
         wanted = ("a list of labels" if chosen.several else "one tag a word") if listed else "one label an example"
         raise UsageError(
@@ -67,7 +68,7 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
         raise _unsuited(label, chosen, wanted, "lists" if listed else "single values")
     column = label or (tags if listed else labels)[0]
     if chosen.numeric:
-        column = label or next((name for name in labels if _is_numeric(frame.get(name))), column)
+        column = label or next(iter(_candidates(chosen, columns, frame)), column)
         if not _is_numeric(frame.get(column)):
             found = f"values like {_no_number(frame[column])!r}" if column in frame.columns else "none in train"
             raise _unsuited(column, chosen, "a column of numbers, empty cells where one is missing", found, MEND)
@@ -79,6 +80,33 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
             remedy="choose --task classification",
         )
     return chosen, column
+
+
+def _candidates(task: Task, columns: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
+    """The columns that a task could learn, the best guess first; ``columns`` are the roles."""
+    if task.several:
+        words = (columns["tokens"], *columns["tags"])
+        return [name for name in frame.columns if name not in words and _holds_lists(frame[name])]
+    found: list[str] = columns["tags" if task.of_lists else "labels"]
+    return [name for name in found if _is_numeric(frame.get(name))] if task.numeric else found
+
+
+def guess_note(store: Store, task: str | None, label: str | None) -> str | None:
+    """A note that names the columns that could be learned instead of the guessed one; None where the user named the
+    column, or there is no other. Arguments and errors are those of :func:`choose_tasks`.
+    """
+    if label is not None or (task is not None and _is_several(task)):
+        return None
+    chosen, column = choose_task(store, task, None)
+    if chosen.unit == "row":
+        return None
+    roles = store.manifest["columns"]
+    if task is None:  # then --label may also name a column that suits another task
+        found = roles["tags" if chosen.of_lists else "labels"]
+    else:
+        found = _candidates(chosen, roles, train_examples(store))
+    others = [name for name in found if name != column]
+    return f"learns {column}; also there: {few(others, 4)} (--label chooses)" if others else None
 
 
 def _unsuited(
@@ -95,7 +123,7 @@ def choose_tasks(store: Store, task: str | None, label: str | None) -> dict[str,
         task: a task, ``joint``, or several as ``topic=classification,slots=tagging``. label: a column; for several
             tasks one per task, ``topic=category`` where the column has another name than the task.
     """
-    if task is None or (task not in SHORT and "=" not in task):
+    if task is None or not _is_several(task):
         return {ALONE: choose_task(store, task, label)}
     tasks = tasks_of(task)
     if task in SHORT:
@@ -110,6 +138,11 @@ def choose_tasks(store: Store, task: str | None, label: str | None) -> dict[str,
             remedy="choose another --label, or train two runs",
         )
     return {name: choose_task(store, tasks[name].name, column) for name, column in columns.items()}
+
+
+def _is_several(task: str) -> bool:
+    """Whether a --task stands for several tasks."""
+    return task in SHORT or "=" in task
 
 
 def _joint_columns(store: Store, tasks: Mapping[str, Task], label: str | None) -> list[str]:

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from fusionkit.dataset.control import control_columns, label_pool
 from fusionkit.dataset.mlm import load_masked
 from fusionkit.dataset.split import tasks_joined
-from fusionkit.dataset.targets import Columns, carve_validation, match_splits
+from fusionkit.dataset.targets import Columns, carve_validation, match_splits, without_strange_test
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.plural import counted
 from fusionkit.specs import PER_SEQUENCE, RunSpec
 from fusionkit.store import Store
-from fusionkit.tags import are_span_tags, span_types
+from fusionkit.tags import are_span_tags, other_scheme, span_types
 from fusionkit.tasks import TASKS, Task, parts_of
 from fusionkit.tasks.label_column import LabelColumn, has_label
 
@@ -62,6 +62,8 @@ def load_task(
     notes: list[str] = []
     columns = label_columns(store, task, label, notes, among)
     names = class_names(columns["train"][0], task, label)
+    notes += scheme_notes(task, names)
+    columns = without_strange_test(columns, task, names, notes)
     if control:
         columns = control_columns(store, columns, task, label, label_pool(task, [columns["train"][0]]))
     splits = match_splits(store, columns, task, pool, names, notes, whole, unpooled)
@@ -93,10 +95,11 @@ def label_columns(
             received=f"rows of {store.rows} of {'words' if tokens else 'texts'}",
             remedy="encode again with --rows words, and --tokens where the words are",
         )
+    read = [label, tokens] if task.unit == "word" else [label]
     columns = {}
     for name in store.splits:
         usable = None if among is None else among[name]
-        gold, present = task.read(LabelColumn(store[name].examples, name, label, tokens, usable, notes))
+        gold, present = task.read(LabelColumn(store[name].columns(read), name, label, tokens, usable, notes))
         if usable is not None:  # labels of other examples must not become classes
             present = present & usable
             gold = [one if ok else None for one, ok in zip(gold, present, strict=True)]
@@ -135,6 +138,12 @@ def counted_classes(names: list[str], gold: Iterable[Any], task: Task) -> tuple[
         return len(span_types(names)), "O"
     flat = Counter(one for row in gold for one in task.classes(row))
     return max(len(names), 1), max(names, key=lambda name: flat[name], default="")
+
+
+def scheme_notes(task: Task, names: Iterable[str]) -> list[str]:
+    """A note where tags look like spans but are scored word by word, because some are of another scheme than BIO."""
+    why = other_scheme(names) if task.unit == "word" else None
+    return [f"tags are scored by word accuracy, not F1: {why}"] if why else []
 
 
 def load_joint(store: Store, spec: RunSpec) -> TaskData:
@@ -183,7 +192,7 @@ def labelled_by_all(store: Store, parts: Mapping[str, RunSpec], notes: list[str]
     """By split, bool ``[examples]``: True with a label in every column. ``notes`` count examples without tags."""
     found = {}
     for name in store.splits:
-        frame = store[name].examples
+        frame = store[name].columns(part.label for part in parts.values())
         columns = [frame.get(part.label, [None] * len(frame)) for part in parts.values()]
         labelled = np.array([[has_label(value) for value in column] for column in columns], dtype=bool)
         found[name] = np.logical_and.reduce(labelled)  # labelled: [tasks, examples]

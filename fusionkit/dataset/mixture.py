@@ -32,10 +32,11 @@ from fusionkit.dataset.labels import (
     label_columns,
     labelled_by_all,
     require_train,
+    scheme_notes,
 )
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
-from fusionkit.dataset.targets import Columns, carve_validation, match_splits
+from fusionkit.dataset.targets import Columns, carve_validation, match_splits, without_strange_test
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fusions import sees_examples
@@ -187,6 +188,9 @@ class Mix:
         if names:
             labels = {key: {one for row in found for one in task.classes(row)} for key, found in gold.items()}
             refuse_disjoint(self.stores, label, labels)
+        for store in self.evaluation_stores:
+            ours = columns[store.digest]
+            columns[store.digest] = without_strange_test(ours, task, names, notes[store.digest])
         if part.control:
             pool = label_pool(task, [gold[store.digest] for store in trained])
             columns = {s.digest: control_columns(s, columns[s.digest], task, label, pool) for s in self.stores}
@@ -215,7 +219,8 @@ class Mix:
         classes, default = counted_classes(names, [each for train in trains.values() for each in train.gold], task)
         tests = self._tests({store.digest: splits[store.digest].get("test") for store in self.evaluation_stores})
         first, test = trains[trained[0].digest], next(iter(tests.values()), None)
-        fields = (task, label, part.pool, names, classes, default, first, validation, test, self._told(notes, tests))
+        told = [*scheme_notes(task, names), *self._told(notes, tests)]
+        fields = (task, label, part.pool, names, classes, default, first, validation, test, told)
         return _Matched(TaskData(*fields, tests=tests if len(self.evaluation_stores) > 1 else {}), trains)
 
     def _tests(self, found: dict[str, TaskSplit | None]) -> dict[str, TaskSplit]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fusionkit.dataset.infer_task import choose_tasks
+from fusionkit.dataset.infer_task import choose_tasks, guess_note
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
@@ -33,6 +33,15 @@ def choose_tasks_of(stores: Stores, task: str | None, label: str | None) -> Mapp
     if isinstance(stores, TaskStores):
         return stores.tasks
     return choose_tasks(stores, task, label) if isinstance(stores, Store) else stores.choose_tasks(task, label)
+
+
+def guess_notes(stores: Stores, task: str | None, label: str | None) -> list[str]:
+    """For each task that learns a column guessed among several, a note that names the others."""
+    if isinstance(stores, TaskStores):
+        found = {f"{each.name}: ": guess_note(each.store, each.task, each.label) for each in stores.choices}
+    else:
+        found = {"": guess_note(stores_of(stores)[0], task, label)}
+    return [name + note for name, note in found.items() if note]
 
 
 def source_of(spec: RunSpec, stores: Mapping[str, Store]) -> Stores:

@@ -1,12 +1,13 @@
 """Matching a store's rows with labels: the rows of each labelled example, and the targets of the loss.
 
 Labels a training split lacks cannot be learned: where they occur in validation or test they count as errors, and a
-message counts them.
+message counts them. A test split of such labels alone counts as unlabelled.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,19 @@ def _unseen(split: TaskSplit, task: Task, known: set[str]) -> int:
     return int((split.targets == UNSEEN).sum())
 
 
+def without_strange_test(columns: Columns, task: Task, names: Sequence[str], notes: list[str]) -> Columns:
+    """The columns without a test split that has no label of train, such as -1 throughout: no answer could be right.
+    Only for tasks of one class an example; a note says so.
+    """
+    if "test" not in columns or task.unit != "example" or task.numeric or task.several:
+        return columns
+    told = {label for label in columns["test"][0] if label is not None}
+    if not told or told & set(names):
+        return columns
+    notes.append(f"test: no label of it occurs in train ({few(sorted(told), 4)}): it is left out")
+    return {name: column for name, column in columns.items() if name != "test"}
+
+
 def carve_validation(
     store: Store, train: TaskSplit, notes: list[str], what: str = "training examples"
 ) -> tuple[TaskSplit, TaskSplit]:
@@ -99,8 +113,8 @@ def _match(
     """
     targets = task.targets(told, {name: k for k, name in enumerate(names)})
     origin = Origin.of(store, split.name, examples)
-    column = id_column(split.examples.columns)
-    ids = [str(one) for one in (split.examples[column].iloc[examples].tolist() if column else examples)]
+    column = id_column(split.column_names)
+    ids = [str(one) for one in (split.columns([column])[column].iloc[examples].tolist() if column else examples)]
     if task.unit == "word":
         words, word_offsets, mask = _words(split, store, examples)
         offsets = offsets_of(mask.astype(np.int64))[word_offsets]
@@ -128,7 +142,7 @@ def _words(split: Split, store: Store, examples: IntArray) -> tuple[IntArray, In
     """The row of each word of some examples, the words' offsets, and False where a word has no row."""
     if store.rows == "tokens":
         tokens = store.manifest["columns"]["tokens"]
-        counts = np.array([len(words) for words in split.examples[tokens]], dtype=np.int64)
+        counts = np.array([len(words) for words in split.columns([tokens])[tokens]], dtype=np.int64)
         lengths = np.diff(split.token_offsets)
         if (split.word_index >= np.repeat(counts, lengths)).any():
             raise damaged_store(store.path, f"{split.name}: word_index has words that the examples have not")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,19 +28,22 @@ class OpenedPlan(NamedTuple):
     resumed: bool
 
 
-def open_plan(job: Job, overwrite: bool) -> OpenedPlan:
+def open_plan(job: Job, overwrite: bool, stop: Callable[[], bool] = lambda: False) -> OpenedPlan:
     """The plan of a job's store; the caller holds the store's lock.
+
+    Args:
+        stop: as in :func:`fusionkit.encode.plan.write_plan`.
 
     Raises:
         IdentityError: the place holds a store with another identity or compression. UsageError: the finished store
-            would be larger than the job's budget.
+            would be larger than the job's budget. StoppedError: ``stop`` returned True while a new plan was made.
     """
     out = job.out
     plan = _found(job, overwrite)
     resumed = plan is not None
     if plan is None:
         job.progress.step("tokenising", sum(table.num_rows for table in job.source.splits.values()), 0, "examples")
-        write_plan(job)
+        write_plan(job, stop)
         plan = read_plan(out)
     elif is_complete(out):
         remove(out / PLAN)

@@ -78,7 +78,8 @@ def encode(
         run_parts: the map over parts; by default :func:`serial_parts` in this process.
         budget: the most bytes that the finished store may have.
         device: ``cpu`` or ``cuda``, if ``run_parts`` encodes on another device than the encoder's.
-        stop: called between parts; True ends the work there with :class:`StoppedError`.
+        stop: called between blocks of the plan and between parts; True ends the work there with :class:`StoppedError`.
+            Finished parts are kept, but nothing of a plan that is not complete.
 
     Raises:
         IdentityError: ``out`` holds a store of another identity. UsageError: ``out`` holds other files, or the device
@@ -100,7 +101,7 @@ def encode_job(
         job.encoder.refuse_device()
     with place_errors(out), only_encoder(out) as check_lock:
         clear_leftovers(out)
-        plan, resumed = open_plan(job, overwrite)
+        plan, resumed = open_plan(job, overwrite, stop)
         if is_complete(out):
             return EncodeReport("complete", time.perf_counter() - began, 0, plan)
         finished = finished_parts(out, plan)

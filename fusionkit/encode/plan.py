@@ -7,6 +7,7 @@ except ``pairs`` have entries for sequences, and the code that works on a plan t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ from fusionkit.encode.repeats import DuplicateFinder
 from fusionkit.encode.text_pairs import first_occurrences, paired
 from fusionkit.encoder.masked_lm import MaskedLm
 from fusionkit.encoder.tokenizer_threads import parallel_tokenizers
-from fusionkit.errors import UsageError
+from fusionkit.errors import StoppedError, UsageError
 from fusionkit.io.files import write_durably, write_json
 from fusionkit.io.places import Place, sizes_below
+from fusionkit.plural import counted
 from fusionkit.ragged import IntArray
 from fusionkit.store.layout import (
     FORMAT,
@@ -44,11 +46,15 @@ from fusionkit.store.presence import PLAN
 from fusionkit.store.verify import small_files
 
 
-def write_plan(job: Job) -> None:
+def write_plan(job: Job, stop: Callable[[], bool] = lambda: False) -> None:
     """Tokenise everything, lay out the arrays and put the planned store in its place.
 
+    Args:
+        stop: called between two blocks of examples of a split; True ends the work there.
+
     Raises:
-        UsageError: the store would be larger than the job's budget; nothing is left behind.
+        UsageError: the store would be larger than the job's budget; nothing is left behind. StoppedError: ``stop``
+            returned True; nothing is left behind.
     """
     encoder, spec, identity = job.encoder, job.spec, job.identity
     batching = Batching.on("cuda" if (job.device or encoder.device.type) == "cuda" else "cpu", encoder.hidden)
@@ -79,7 +85,7 @@ def write_plan(job: Job) -> None:
             write_durably(draft / LM_HEAD, lm.head.content())
         duplicates = DuplicateFinder()
         for split in job.source.splits:
-            plan["splits"][split] = _plan_split(job, draft, plan, split, lm, duplicates)
+            plan["splits"][split] = _plan_split(job, draft, plan, split, lm, duplicates, stop)
             create_states(draft, split, split_layout(plan, split), tuple(plan["layers"]))
         # Later parts copy rows from the chunks of earlier ones. A remote or compressed chunk would be read whole for a
         # few rows: there duplicates are searched only within each part.
@@ -91,7 +97,13 @@ def write_plan(job: Job) -> None:
 
 
 def _plan_split(
-    job: Job, store: Path, plan: dict[str, Any], split: str, lm: MaskedLm | None, duplicates: DuplicateFinder
+    job: Job,
+    store: Path,
+    plan: dict[str, Any],
+    split: str,
+    lm: MaskedLm | None,
+    duplicates: DuplicateFinder,
+    stop: Callable[[], bool],
 ) -> dict[str, Any]:
     """Write a split's examples and small arrays; returns its fields of the plan."""
     columns, examples = job.columns, job.source.splits[split]
@@ -107,6 +119,8 @@ def _plan_split(
     path = examples_path(store, split)
     path.parent.mkdir(exist_ok=True)
     for block in examples.written(path):
+        if counts["examples"] and stop():  # not before the first block: there is little to wait for
+            raise _stopped(job, split, counts["examples"])
         texts = block.column(columns.tokens or columns.text).to_pylist()
         pairs = block.column(columns.pair).to_pylist() if columns.pair and not two else None
         if two:
@@ -139,6 +153,14 @@ def _plan_split(
         counts["rows"], counts["tokens"], len(plan["layers"]), plan["hidden"], plan["dtype"]
     )
     return {**counts, "rows_per_chunk": height}
+
+
+def _stopped(job: Job, split: str, planned: int) -> StoppedError:
+    return StoppedError(
+        f"stopped before the plan of {job.out} was complete: nothing of it is kept",
+        received=f"{planned:,} of {counted(job.source.splits[split].num_rows, 'example')} of {split} planned",
+        remedy="run the same command again, with time for the whole plan: it begins anew",
+    )
 
 
 def _write_duplicates(store: Path, plan: dict[str, Any], duplicates: DuplicateFinder, whole_store: bool) -> None:

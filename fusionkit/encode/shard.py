@@ -70,7 +70,7 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
             refuse_other_shares(out, shard.of)
             if not is_store(out):
                 clear_leftovers(out)  # once a plan is there, other processes may be writing parts
-            plan, resumed = open_plan(job, overwrite=False)
+            plan, resumed = open_plan(job, overwrite=False, stop=stop)
             if is_complete(out):
                 return EncodeReport("complete", time.perf_counter() - began, 0, plan)
         parts = all_parts(plan)

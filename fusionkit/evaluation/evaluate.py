@@ -28,6 +28,7 @@ from fusionkit.predict import predictor_of
 from fusionkit.ragged import IntArray
 from fusionkit.sources import SPLITS, Source, open_source
 from fusionkit.store import Store, is_store, open_store
+from fusionkit.tasks import TASKS
 from fusionkit.tasks.label_column import Gold
 
 # A head, the labels of all examples, and the numbers of those to answer → answers, and probabilities if there are any.
@@ -103,8 +104,8 @@ def _over_source(
     how: Mapping[str, Any],
 ) -> list[RunEvaluation]:
     named = _named(_heads(trained), labels)
-    columns = {column_of(run, named) for run in _heads(trained)}
-    split, skipped = _split(list(source.splits), split, place, lambda name: has_labels(source.splits[name], columns))
+    known = _known(_heads(trained), named)
+    split, skipped = _split(list(source.splits), split, place, lambda name: has_labels(source.splits[name], known))
     offer = Offer(place, source.splits[split].column_names)
     served_runs = [each for run in trained if (each := served(run, offer, named, tasks_named)) is not None]
     _refuse_unlabelled(_heads(served_runs or trained), named, source.name, offer)
@@ -160,8 +161,8 @@ def _over_store(
     tasks_named: bool,
     how: Mapping[str, Any],
 ) -> list[RunEvaluation]:
-    columns = {column_of(run, named) for run in _heads(trained)}
-    split, skipped = _split(list(store.splits), split, store.path, lambda name: has_stored_labels(store, name, columns))
+    known = _known(_heads(trained), named)
+    split, skipped = _split(list(store.splits), split, store.path, lambda name: has_stored_labels(store, name, known))
     examples = stored_examples(store, split)
     offer = Offer(store.path, list(examples.frame.columns), store.digest)
     runs = [each for run in trained if (each := served(run, offer, named, tasks_named)) is not None]
@@ -249,7 +250,20 @@ def _split(
     last_first = [name for name in reversed(SPLITS) if name in splits]
     found = next(filter(labelled, last_first), last_first[0])
     passed = last_first[: last_first.index(found)]
-    return found, [f"{name} of {place} has no labels: not used" for name in passed]
+    return found, [f"{name} of {place} has no labels that these heads know: not used" for name in passed]
+
+
+def _known(heads: Sequence[TrainedRun], named: Mapping[str, str]) -> dict[str, set[str] | None]:
+    """The classes that heads know, by the column here; None where any label can be scored. As in training, a split
+    without any label that a head of one class an example knows counts as unlabelled.
+    """
+    found: dict[str, set[str] | None] = {}
+    for run in heads:
+        column, task = column_of(run, named), TASKS[run.spec.task]
+        known = found.get(column, set())
+        one_class = task.unit == "example" and not task.numeric and not task.several
+        found[column] = known | set(run.labels) if one_class and known is not None else None
+    return found
 
 
 def _named(heads: Sequence[TrainedRun], labels: Mapping[str, str] | str | None) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
@@ -10,7 +10,7 @@ from fusionkit.evaluation.answers import LabelledExamples
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.predict import BLOCK, Answer, Label, Labels, Number, Predictor
 from fusionkit.sources import Columns, Examples, Source, guess_columns, prepared
-from fusionkit.tasks.label_column import has_label
+from fusionkit.tasks.label_column import is_known
 
 Scored = tuple[Any, float | None]  # an answer, and the probability of a label
 ROLES_OF = {"texts": ("text",), "pairs": ("text", "pair"), "words": ("tokens",)}
@@ -49,11 +49,13 @@ def input_columns(predictor: Predictor, source: Source, given: Mapping[str, str 
     return found
 
 
-def has_labels(examples: Examples, columns: Iterable[str]) -> bool:
-    """Whether an example has a label in one of these columns; no more are read than it takes to know."""
+def has_labels(examples: Examples, columns: Mapping[str, Container[str] | None]) -> bool:
+    """Whether an example has a label in one of these columns, and one of the column's classes unless they are None; no
+    more examples are read than it takes to know.
+    """
     names = [name for name in columns if name in examples.column_names]
-    read = (batch.column(name) for batch in examples.batches() for name in names)
-    return bool(names) and any(has_label(value) for column in read for value in column.to_pylist())
+    read = ((name, batch.column(name)) for batch in examples.batches() for name in names)
+    return bool(names) and any(is_known(value, columns[name]) for name, column in read for value in column.to_pylist())
 
 
 def source_examples(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Mapping
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from fusionkit.store.layer_positions import positions_of
 from fusionkit.store.manifest import input_kind
 from fusionkit.store.same_encoder import shown_identity
 from fusionkit.tasks import TASKS
-from fusionkit.tasks.label_column import has_label
+from fusionkit.tasks.label_column import is_known
 
 
 def stored_examples(store: Store, split: str) -> LabelledExamples:
@@ -33,10 +33,10 @@ def stored_examples(store: Store, split: str) -> LabelledExamples:
     return LabelledExamples(store.name, split, store[split].examples, roles, store.digest)
 
 
-def has_stored_labels(store: Store, split: str, columns: Iterable[str]) -> bool:
-    """Whether an example of a split has a label in one of these columns."""
-    frame = store[split].examples
-    return any(has_label(value) for name in columns if name in frame.columns for value in frame[name])
+def has_stored_labels(store: Store, split: str, columns: Mapping[str, Container[str] | None]) -> bool:
+    """As :func:`fusionkit.evaluation.over_source.has_labels`, of a store's split."""
+    frame = store[split].columns(columns)
+    return any(is_known(value, columns[name]) for name in frame.columns for value in frame[name])
 
 
 def stored_answers(

@@ -21,7 +21,9 @@ PAIRS = {
     "sentence1": "sentence2", "premise": "hypothesis", "question1": "question2",
     "question": "sentence", "text": "text_pair", "text1": "text2", "text_a": "text_b",
 }  # fmt: skip
-LABELS = ("label", "labels", "intent", "category", "class", "target", "score", "sentiment", "topic")
+LABELS = (
+    "gold_label", "gold", "label", "labels", "intent", "category", "class", "target", "score", "sentiment", "topic",
+)  # fmt: skip
 TAGS = ("tags", "ner_tags", "slots", "slot", "tag", "ner", "labels", "upos", "pos_tags", "pos", "chunk_tags", "chunk")
 NUMBER = r"^[0-9]+([-.,][0-9]+)?$"
 SHOWN, SHOWN_CHARACTERS = 2, 60  # columns of a role, and characters of a value, in the first example

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from fusionkit.errors import DataError, UsageError
 from fusionkit.names import id_column
 from fusionkit.plural import counted
-from fusionkit.ragged import IntArray, offsets_of
 from fusionkit.sources.columns import Columns, is_list, is_text, is_words
 from fusionkit.sources.examples import Examples
 from fusionkit.sources.source import Source
@@ -72,8 +71,8 @@ class TagColumn(NamedTuple):
     """
 
     distinct: list[str]
-    numbers: IntArray
-    offsets: IntArray
+    numbers: NDArray[np.int64]
+    offsets: NDArray[np.int64]
 
     @classmethod
     def of(cls, column: pa.Array) -> Self:
@@ -81,8 +80,9 @@ class TagColumn(NamedTuple):
         if not pa.types.is_string(flat.type):
             flat = pa.array([str(tag) for tag in flat.to_pylist()], pa.string())
         coded = pc.dictionary_encode(flat)
-        lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-        return cls(coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64), offsets_of(lengths))
+        offsets = np.zeros(len(column) + 1, dtype=np.int64)
+        np.cumsum(pc.list_value_length(column).to_numpy(zero_copy_only=False), out=offsets[1:])
+        return cls(coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64), offsets)
 
     def opened_inside(self) -> NDArray[np.bool_]:
         """The words that open a span with an ``I-`` tag, which BIO2 forbids; as :func:`fusionkit.tags.to_bio2`."""

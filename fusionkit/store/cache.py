@@ -53,7 +53,7 @@ class ChunkCache:
         with contextlib.suppress(StoreError, OSError):
             found = map_chunk(path, array)
             # A power cut may leave a file with the right size and wrong content.
-            if written_checksum(path) == crc32c(found):
+            if written_checksum(path) == crc32c(found.data):
                 with contextlib.suppress(OSError):  # in a read-only cache
                     os.utime(path)
                 return found

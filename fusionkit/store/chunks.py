@@ -69,7 +69,7 @@ class Checksummed:
         self.crc32c = 0
         for start in range(0, len(self.content), PIECE_BYTES):
             piece = self.content[start : start + PIECE_BYTES]
-            self.crc32c = int(crc32c(piece, self.crc32c))
+            self.crc32c = crc32c(piece.data, self.crc32c)
             yield piece.data
         yield struct.pack("<I", self.crc32c)
 
@@ -192,7 +192,7 @@ def _fault_of(raw: bytes, array: ChunkedArray, compression: str, recorded: int) 
         return f"{len(raw)} bytes instead of {array.chunk_bytes + CHECKSUM_BYTES}"
     if len(raw) <= CHECKSUM_BYTES:
         return f"{len(raw)} bytes"
-    found = int(crc32c(memoryview(raw)[:-CHECKSUM_BYTES]))
+    found = crc32c(memoryview(raw)[:-CHECKSUM_BYTES])
     if found != struct.unpack("<I", raw[-CHECKSUM_BYTES:])[0]:
         return "its bytes do not match its checksum"
     return None if found == recorded else OTHER

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
@@ -46,6 +47,7 @@ class Split:
         self.sides = sides
         self.hidden_states = states
         self._store, self._rows = store, rows
+        self._columns: dict[str, pd.Series[Any]] = {}  # those read alone
 
     def __len__(self) -> int:
         return self.sequences if self.sides == 1 else len(self.pairs)
@@ -143,20 +145,69 @@ class Split:
     @cached_property
     def examples(self) -> pd.DataFrame:
         """The source's columns, one line per example."""
+        return self._read_examples()
+
+    @cached_property
+    def column_names(self) -> list[str]:
+        """The names of the source's columns; of a local store no values are read. Errors as :attr:`examples`."""
+        if self._is_read_whole:
+            return [str(name) for name in self.examples.columns]
+        import pyarrow.parquet as pq  # as late as pandas imports it
+
+        with self._examples_file() as file:
+            known = pq.read_metadata(file)
+            names = [str(name) for name in known.schema.to_arrow_schema().names]
+        self._check_examples(known.num_rows)
+        return names
+
+    def columns(self, names: Iterable[str]) -> pd.DataFrame:
+        """Some columns of :attr:`examples`, with the same errors; names of no column are left out.
+
+        Of a local store only these columns are read, each once: texts may be far larger than labels.
+        """
+        known = self.column_names
+        wanted = [name for name in dict.fromkeys(names) if name in known]
+        if self._is_read_whole:
+            return self.examples[wanted]
+        if missing := [name for name in wanted if name not in self._columns]:
+            found = self._read_examples(missing)
+            self._columns |= {name: found[name] for name in missing}
+        if not wanted:
+            return pd.DataFrame(index=pd.RangeIndex(len(self)))
+        return pd.DataFrame({name: self._columns[name] for name in wanted}, copy=False)
+
+    @property
+    def _is_read_whole(self) -> bool:
+        """Whether all columns are in memory already, or come together: a file elsewhere is fetched whole."""
+        return "examples" in self.__dict__ or not isinstance(self._store, Path)
+
+    def _read_examples(self, names: list[str] | None = None) -> pd.DataFrame:
+        """These columns of the examples, or all."""
+        with self._examples_file() as file:
+            found = pd.read_parquet(file, columns=names)
+        self._check_examples(len(found))
+        return found
+
+    @contextmanager
+    def _examples_file(self) -> Iterator[Path | BytesIO]:
+        """What the examples are read from; an error of reading it says that the file is damaged, or why it cannot be
+        read.
+        """
         path = examples_path(self._store, self.name)
         try:
-            file = path if isinstance(path, Path) else BytesIO(read_bytes(path))
+            file: Path | BytesIO = path if isinstance(path, Path) else BytesIO(read_bytes(path))
         except StoppedError:
             raise
         except Exception as error:  # the libraries of remote places raise their own errors
             raise damaged_store(path, error) from error
         try:
-            found = pd.read_parquet(file)
+            yield file
         except (OSError, ValueError) as error:  # Arrow's own errors are ValueErrors
             raise (unreadable(path, error) or damaged_store(path, first_line(error))) from error
-        if len(found) != len(self):
-            raise damaged_store(path, f"{len(found)} examples, not {len(self)}")
-        return found
+
+    def _check_examples(self, count: int) -> None:
+        if count != len(self):
+            raise damaged_store(examples_path(self._store, self.name), f"{count} examples, not {len(self)}")
 
     def take(self, indices: ArrayLike, layers: Sequence[int] | None = None) -> Ragged:
         """The states of some examples, in the order given.

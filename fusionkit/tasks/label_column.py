@@ -5,6 +5,7 @@ Examples without a label are left out, and a note counts them; an example withou
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,11 @@ def has_label(value: Any) -> bool:
     import pandas as pd  # as in :func:`read_numbers`
 
     return not pd.isna(value)
+
+
+def is_known(value: Any, classes: Container[str] | None) -> bool:
+    """Whether a value is a label, and one of these classes unless they are None."""
+    return has_label(value) and (classes is None or _text(value) in classes)
 
 
 def read_labels(column: LabelColumn) -> Gold:

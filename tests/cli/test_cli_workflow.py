@@ -61,6 +61,7 @@ def test_encode_reports_the_store_that_it_made(encoded: tuple[Path, Any]) -> Non
     assert (report["columns"]["tokens"], report["columns"]["tags"]) == ("tokens", ["slots"])
     assert report["bytes"] == sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
     assert report["bytes"] > report["rows_total"] * 3 * 384 * 2
+    assert "rows of tokens, because there are tags and labels (intent); --rows words is enough for tags\n" in done.err
     assert "columns: tokens = tokens" in done.err
     assert "encoding:" in done.err
 
@@ -229,6 +230,24 @@ def test_variants_of_a_fusion_stand_apart_in_the_table(fusionkit: Command, store
     assert len(found) == len(expected)
     more = parameters["extra-layers:1", "6"] - parameters["linear", "0,3,6"]
     assert more == (12 * 384**2 + 13 * 384) - (3 + 1)
+
+
+def test_a_label_that_was_guessed_among_several_is_said_before_training(
+    fusionkit: Command, write_source: Callable[..., Path], tmp_path: Path
+) -> None:
+    rows = [{"text": f"number {k}", "label": f"l{k % 2}", "topic": f"t{k % 3}"} for k in range(24)]
+    store, runs = tmp_path / "topics.store", tmp_path / "runs"
+    note = "learns label; also there: topic (--label chooses)"
+    encoded = fusionkit("encode", write_source(train=rows), "--out", store, "--layers", 6, "--rows", "mean")
+    assert (encoded.code, "rows of tokens" in encoded.err) == (0, False)
+    options = ("fit", store, "--out", runs, "--fusion", "last", "--epochs", 1, "--floor", "none")
+    planned, done = fusionkit(*options, "--dry-run"), fusionkit(*options, "--seeds", 2)
+    assert (planned.code, done.code) == (0, 0), done.err
+    assert planned.err.splitlines().count(note) == 1
+    assert done.err.splitlines()[1] == note
+    assert done.err.count(note) == 1
+    assert note not in fusionkit(*options, "--seeds", 2).err  # nothing is left to learn
+    assert note not in fusionkit(*options, "--label", "topic").err
 
 
 def test_a_pipe_gets_results_alone(store: Path, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from fusionkit.encode import EncodeReport
-from fusionkit.errors import FusionkitError
-from fusionkit.sources import Source
+from fusionkit.errors import FusionkitError, StoppedError
+from fusionkit.sources import Source, examples
 from fusionkit.store import is_store, layout, verify_store
 
 pytestmark = pytest.mark.usefixtures("small_parts")
@@ -115,6 +115,32 @@ def test_an_interruption_while_planning_over_a_store_keeps_that_store(
         encoded(source, out, rows="mean", overwrite=True, progress=Interrupting("tokenising"))
     assert_same(out, whole)
     assert encoded(source, out).outcome == "complete"
+
+
+def test_a_stop_while_planning_comes_after_a_block_and_leaves_nothing(
+    source: Source, encoded: Encoding, assert_same: Same, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examples, "PIECE_EXAMPLES", 10)
+    asked = iter([False, False, True])
+    with pytest.raises(StoppedError, match="nothing of it is kept") as caught:
+        encoded(source, tmp_path / "s", stop=lambda: next(asked))
+    assert caught.value.what.startswith(f"stopped before the plan of {tmp_path / 's'} was complete")
+    assert caught.value.received == "30 of 45 examples of train planned"
+    assert "it begins anew" in str(caught.value.remedy)
+    assert list(tmp_path.iterdir()) == []
+    assert encoded(source, tmp_path / "s").outcome == "encoded"
+    assert_same(tmp_path / "s", whole)
+
+
+def test_a_stop_while_planning_over_a_store_keeps_that_store(
+    source: Source, encoded: Encoding, assert_same: Same, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examples, "PIECE_EXAMPLES", 10)
+    out = Path(shutil.copytree(whole, tmp_path / "s"))
+    with pytest.raises(StoppedError, match="before the plan"):
+        encoded(source, out, rows="mean", overwrite=True, stop=lambda: True)
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+    assert_same(out, whole)
 
 
 def test_an_interruption_while_encoding_keeps_the_plan(source: Source, encoded: Encoding, tmp_path: Path) -> None:

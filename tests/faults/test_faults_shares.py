@@ -18,7 +18,7 @@ from fusionkit.encode.part_records import all_parts, finished_parts
 from fusionkit.encode.shard import Shard, encode_shard, parse_shard
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, UsageError
-from fusionkit.sources import Source, guess_columns
+from fusionkit.sources import Source, examples, guess_columns
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import is_complete, layout
 from fusionkit.store.manifest import read_plan
@@ -128,6 +128,18 @@ def test_a_share_that_is_stopped_goes_on(shared: Sharing, assert_same: Same, tmp
     before = done_in(tmp_path / "s")
     assert before
     shared(tmp_path / "s", 1, 1)
+    assert_same(tmp_path / "s")
+
+
+def test_a_share_that_is_stopped_while_it_plans_keeps_nothing(
+    shared: Sharing, assert_same: Same, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examples, "PIECE_EXAMPLES", 10)
+    with pytest.raises(StoppedError, match="before the plan"):
+        shared(tmp_path / "s", 0, 2, lambda: True)
+    assert not (tmp_path / "s").exists()
+    assert not (tmp_path / ".s.planning").exists()
+    assert shared(tmp_path / "s", 1, 1).outcome == "encoded"
     assert_same(tmp_path / "s")
 
 

@@ -334,30 +334,34 @@ def test_labels_in_a_parquet_file_of_pandas_are_read_as_they_stand(
     assert "1 example of 30 without a label: left out" in found.notes
 
 
+@pytest.mark.parametrize("missing", [None, "-1"])
 @pytest.mark.parametrize("stored", [False, True])
 def test_the_split_is_the_last_one_with_labels_unless_one_is_named(
-    runs: Path, source: Source, encoder: Encoder, rows: list[dict[str, Any]], tmp_path: Path, stored: bool
-) -> None:
+    runs: Path, source: Source, encoder: Encoder, rows: list[dict[str, Any]], tmp_path: Path, stored: bool,
+    missing: str | None,
+) -> None:  # fmt: skip
     [run] = [path.parent for path in runs.glob("*/run.json") if "ladder" in read_json(path)["spec"]["fusion"]]
     data = tmp_path / "data"
     if stored:
         labelled = source.splits["validation"].head()
-        hidden = labelled.set_column(labelled.column_names.index("label"), "label", pa.nulls(30, pa.string()))
+        hidden = labelled.set_column(
+            labelled.column_names.index("label"), "label", pa.array([missing] * 30, pa.string())
+        )
         both = Source("letters", {**source.splits, "test": Examples.of(hidden)})
         spec = EncodeSpec(rows="tokens", dtype="float32", max_length=24)
         encode(both, Columns(tokens="tokens", labels=("label",)), data, spec, encoder)
     else:
         data.mkdir()
         for split in ("validation", "test"):
-            lines = [{"tokens": row["tokens"], "label": row["label"] if split != "test" else None} for row in rows]
+            lines = [{"tokens": row["tokens"], "label": row["label"] if split != "test" else missing} for row in rows]
             (data / f"{split}.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     [found] = fusionkit.evaluate(run, data=data, device="cpu")
     assert found.data.split == "validation"
-    assert f"test of {data} has no labels: not used" in found.notes
+    assert f"test of {data} has no labels that these heads know: not used" in found.notes
     [named] = fusionkit.evaluate(run, data=data, split="validation", device="cpu")
     assert found.scores == named.scores
     assert not any("not used" in note for note in named.notes)
-    with pytest.raises(UsageError, match="label empty in all of test"):
+    with pytest.raises(UsageError, match="label empty in all of test" if missing is None else "has learned none"):
         fusionkit.evaluate(run, data=data, split="test", device="cpu")
 
 

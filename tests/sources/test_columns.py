@@ -40,6 +40,15 @@ GUESSES: list[tuple[dict[str, Any], Columns]] = [
     # Few different values make a label; identifiers and free text do not.
     ({"text": LONG, "ID": ["p", "q"] * 8, "kind": ["u", "v"] * 8}, Columns(text="text", labels=("kind",))),
     ({"text": LONG, "note": [f"note {i}" for i in range(16)]}, Columns(text="text")),
+    # The gold label goes before others, also as a number.
+    (
+        {"sentence1": LONG, "sentence2": LONG, "genre": ["u", "v"] * 8, "gold": [0, 1] * 8},
+        Columns("sentence1", "sentence2", labels=("gold", "genre")),
+    ),
+    (
+        {"premise": LONG, "hypothesis": LONG, "label": [0, 1] * 8, "gold_label": ["yes", "-"] * 8},
+        Columns("premise", "hypothesis", labels=("gold_label", "label")),
+    ),
 ]
 
 
@@ -48,7 +57,7 @@ def test_roles_are_guessed_from_names_and_types() -> None:
     for columns, expected in GUESSES:
         assert guess_columns(source_of(**columns)) == expected, columns
         seen += 1
-    assert seen == 16
+    assert seen == 18
 
 
 def test_large_strings_are_texts() -> None:

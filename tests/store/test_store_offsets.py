@@ -37,11 +37,13 @@ def test_offsets_that_are_none_are_refused_when_they_are_read(fresh: Any, name: 
             split.take([0])
 
 
-def test_examples_that_are_too_few_are_refused(fresh: Any) -> None:
+@pytest.mark.parametrize("names", [None, ["label"], []])
+def test_examples_that_are_too_few_are_refused(fresh: Any, names: list[str] | None) -> None:
     path = fresh.path / "examples" / "train.parquet"
     pq.write_table(pq.read_table(path)[:-1], path)
+    split = open_store(fresh.path)["train"]
     with pytest.raises(StoreError, match="parquet is damaged") as caught:
-        _ = open_store(fresh.path)["train"].examples
+        _ = split.examples if names is None else split.columns(names)
     assert caught.value.received == "9 examples, not 10"  # no exception of Python's
 
 

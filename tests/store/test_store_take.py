@@ -7,8 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -134,15 +136,50 @@ def test_damaged_offsets_are_one_error_when_they_are_read(fresh: Any, file: str,
     assert "fusionkit verify" in str(caught.value.remedy)
 
 
+READS: dict[str, Callable[[Split], object]] = {
+    "all": lambda split: split.examples,
+    "one column": lambda split: split.columns(["label"]),
+    "no column": lambda split: split.columns(["none"]),
+    "their names": lambda split: split.column_names,
+}
+
+
+@pytest.mark.parametrize("what", READS)
 @pytest.mark.parametrize("keep", [None, 0, 100])
-def test_damaged_examples_are_one_error_when_they_are_read(fresh: Any, keep: int | None) -> None:
+def test_damaged_examples_are_one_error_when_they_are_read(fresh: Any, keep: int | None, what: str) -> None:
     path = fresh.path / "examples" / "train.parquet"
     raw = path.read_bytes()
     path.unlink()
     if keep is not None:
         path.write_bytes(raw[:keep])
     with pytest.raises(StoreError, match=r"train\.parquet is damaged"):
-        _ = open_store(fresh.path)["train"].examples
+        READS[what](open_store(fresh.path)["train"])
+
+
+def test_only_the_columns_that_are_asked_for_are_read_and_each_once(
+    known: Any, split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = open_store(known.path)["train"].examples
+    read = Mock(wraps=pd.read_parquet)
+    monkeypatch.setattr(pd, "read_parquet", read)
+    for asked, names in ((["label", "none"], ["label"]), (["text", "label"], ["text", "label"]), (["none"], [])):
+        for _ in range(2):
+            found = split.columns(asked)
+            assert (list(found.columns), len(found)) == (names, 10)
+            for name in names:
+                pd.testing.assert_series_equal(found[name], whole[name])
+    assert [call.kwargs["columns"] for call in read.call_args_list] == [["label"], ["text"]]
+    assert split.column_names == ["text", "label"]
+
+
+def test_columns_of_examples_that_are_in_memory_are_not_read_again(
+    split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = split.examples
+    monkeypatch.setattr(pd, "read_parquet", Mock(side_effect=AssertionError))
+    pd.testing.assert_frame_equal(split.columns(["label", "none"]), whole[["label"]])
+    assert split.column_names == list(whole.columns)
+    assert len(split.columns([])) == len(whole)
 
 
 FILES: dict[str, Callable[[Split], object]] = {

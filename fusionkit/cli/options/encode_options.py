@@ -11,6 +11,7 @@ from fusionkit.cli.options.completion import files, folders
 from fusionkit.cli.options.flags import flags, with_all
 from fusionkit.names import ROLES
 from fusionkit.options.tables import ENCODE
+from fusionkit.plural import few
 from fusionkit.specs import EncodeSpec
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ encoding_options = with_all([
 def load_inputs(
     say: Callable[[str], None], options: Mapping[str, Any], load: Callable[..., Encoder] | None = None
 ) -> tuple[Source, Columns, EncodeSpec, Encoder]:
-    """The source, its columns' roles, and the encoder; prints the roles and the first example.
+    """The source, its columns' roles, and the encoder; prints the roles, the first example and choices
+    that follow from them.
 
     Args:
         options: those of ``encode`` by parameter; only ``source`` and ``device`` are needed. load: used instead of
@@ -40,6 +42,9 @@ def load_inputs(
     roles = guess_columns(opened, **{role: options.get(role) for role in ROLES})
     say(f"columns: {roles}")
     say(f"first example: {first_example(opened, roles)}")
+    if spec.rows is None and spec.task is None and roles.tags and roles.labels:
+        why = f"because there are tags and labels ({few(roles.labels, 3)})"
+        say(f"rows of tokens, {why}; --rows words is enough for tags")
     from fusionkit.encoder.lean_import import import_models
 
     import_models()

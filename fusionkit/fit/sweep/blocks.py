@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from fusionkit.dataset.stores import Stores
+from fusionkit.dataset.stores import Stores, guess_notes
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.model.checkpoint import TrainedRun, open_runs
 from fusionkit.fit.sweep.budget import with_widths
@@ -17,6 +17,7 @@ from fusionkit.fit.sweep.floors import floors_of
 from fusionkit.fit.sweep.grid import expand
 from fusionkit.fit.sweep.method_choices import over_frozen_encoder
 from fusionkit.fit.sweep.open_widths import refuse_idle
+from fusionkit.options.entry import joined
 from fusionkit.specs import ENCODER, FROZEN, PARTS, RunSpec
 
 
@@ -28,12 +29,14 @@ class Sweep:
         specs: the runs, each once, in the order of the blocks. starts: the finished runs from which some of them start.
         draws: the examples that some specs name by a digest. halving: whether the worse settings stop early, in all
             blocks.
+        notes: on columns that were guessed among several.
     """
 
     specs: list[RunSpec]
     starts: list[TrainedRun]
     draws: list[FixedDraws]
     halving: bool = False
+    notes: list[str] = field(default_factory=list)
 
 
 def expand_blocks(store: Stores, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
@@ -77,4 +80,11 @@ def expand_blocks(store: Stores, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
             "--halving may keep one rate of a run and another of its control, and only the same can be compared",
             remedy="leave --halving or --control out",
         )
-    return Sweep(once, list(chain.from_iterable(starts.values())), list(chain.from_iterable(draws.values())), halving)
+    notes = [guess_notes(store, joined(block.get("task")), joined(block.get("label"))) for block in blocks]
+    return Sweep(
+        specs=once,
+        starts=list(chain.from_iterable(starts.values())),
+        draws=list(chain.from_iterable(draws.values())),
+        halving=halving,
+        notes=list(dict.fromkeys(chain.from_iterable(notes))),
+    )

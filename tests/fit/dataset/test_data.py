@@ -18,7 +18,8 @@ from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.fit.sweep.fusion_choices import choose_pool
 from fusionkit.specs import POOLS, ROWS
-from fusionkit.store import Store
+from fusionkit.store import Split, Store, open_store
+from fusionkit.tasks import TASKS
 
 Stored = Callable[[Store, str], NDArray[np.float32]]
 Corpus = dict[str, list[dict[str, Any]]]
@@ -147,6 +148,35 @@ def test_a_subset_keeps_rows_labels_and_masks_together(kind: str, corpus_store: 
     assert part.word_offsets is not None
     assert part.word_offsets.tolist() == [0, 10, 10, 15]
     assert part.kept.tolist() == [True] * 7 + [False] * 3 + [True, False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "task", "pool", "read"),
+    [
+        ("tokens", "tagging", None, {"id", "tags", "tokens"}),
+        ("words", "tagging", None, {"id", "tags", "tokens"}),
+        ("tokens", "classification", "mean", {"id", "label"}),
+    ],
+)
+def test_only_the_columns_that_a_task_needs_are_read(
+    kind: str, task: str, pool: str | None, read: set[str], corpus_store: Callable[[str], Store], corpus: Corpus,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    store = open_store(corpus_store(kind).path)
+    seen, columns = set[str](), Split.columns
+
+    def noted(split: Split, names: Any) -> Any:
+        found = columns(split, names)
+        seen.update(found.columns)
+        return found
+
+    monkeypatch.setattr(Split, "columns", noted)
+    monkeypatch.setattr(Split, "examples", property(lambda _: pytest.fail("all columns are read")))
+    label = "tags" if task == "tagging" else "label"
+    data = load_task(store, TASKS[task], label, pool)
+    assert data.train.gold == [row[label] for row in corpus["train"] if row[label] is not None]
+    assert data.train.ids == [f"train-{i}" for i, row in enumerate(corpus["train"]) if row[label] is not None]
+    assert seen == read
 
 
 def test_words_without_rows_are_said(corpus_store: Callable[[str], Store]) -> None:

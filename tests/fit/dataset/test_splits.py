@@ -53,6 +53,31 @@ def test_without_labelled_test_examples_only_validation_is_scored(make_store: Ma
     assert list(outcome.scores) == ["validation"]
 
 
+@pytest.mark.parametrize(("label", "shown"), [(-1, "-1"), ("-", "-")])
+def test_a_test_split_without_any_label_of_train_counts_as_unlabelled(
+    make_store: MakeStore, label: Any, shown: str
+) -> None:
+    known = (0, 1) if label == -1 else ("a", "b")
+    told = texts(6, known), texts(4, known)
+    store = make_store("mean", train=told[0], validation=told[1], test=texts(4, (label, None)))
+    data = load_task(store, *choose_task(store, None, None), None)
+    assert data.test is None
+    assert f"test: no label of it occurs in train ({shown}): it is left out" in data.notes
+    assert "no labelled test split: scores are validation's alone" in data.notes
+    assert not any("counted as errors" in note for note in data.notes)
+    control = load_task(store, *choose_task(store, None, None), None, control=True)
+    assert control.test is None
+
+
+def test_one_known_label_makes_a_test_split_and_validation_always_is_one(make_store: MakeStore) -> None:
+    told = {"train": texts(6, ("a", "b")), "validation": texts(4, ("-",)), "test": texts(4, ("-", "-", "-", "a"))}
+    store = make_store("mean", **told)
+    data = load_task(store, *choose_task(store, None, None), None)
+    assert data.test is not None
+    assert data.test.targets.tolist() == [-1, -1, -1, 0]
+    assert data.validation.targets.tolist() == [-1] * 4
+
+
 def test_an_unlabelled_validation_split_is_replaced_by_a_carved_one(make_store: MakeStore) -> None:
     unlabelled = [{"id": "v", "text": "v", "label": None}]
     store = make_store("mean", train=texts(10, ("a", "b")), validation=unlabelled)
@@ -83,6 +108,16 @@ def test_other_tags_than_spans_have_the_most_frequent_as_default(make_store: Mak
 
 def spans(count: int, last: str) -> Rows:
     return [{"tokens": ["see", "Oslo"], "tags": ["O", last]}] * count
+
+
+def test_tags_of_another_scheme_are_said_to_be_scored_word_by_word(make_store: MakeStore) -> None:
+    strange = [*spans(2, "B-place"), *spans(1, "S-place")]
+    for rows, why in ((strange, "they are BIOES (S-place), not BIO"), (spans(3, "B-place"), None)):
+        store = make_store("words", train=rows, validation=rows, test=spans(1, "U-place"))
+        data = load_task(store, *choose_task(store, None, None), None)
+        found = [note for note in data.notes if "word accuracy" in note]
+        assert found == ([] if why is None else [f"tags are scored by word accuracy, not F1: {why}"])
+        assert data.test is not None  # although train lacks its tags
 
 
 @pytest.mark.parametrize("empty", ["validation", "test"])

@@ -8,6 +8,7 @@ import pytest
 
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.fit.sweep.blocks import expand_blocks
 from fusionkit.fit.sweep.fusion_choices import choose_pool
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS
@@ -23,6 +24,8 @@ def stores(make_store: MakeStore, corpus_store: Callable[[str], Store]) -> dict[
     pairs = [{"sentence1": "a b", "sentence2": "b", "label": 1}, {"sentence1": "a", "sentence2": "c", "label": 0}]
     similar = [{"sentence1": "a", "sentence2": "b", "score": 2.5}, {"sentence1": "c", "sentence2": "d", "score": 5.0}]
     rated = [{"text": "good", "label": "up", "score": 4.0}, {"text": "bad", "label": "down", "score": None}] * 2
+    genres = [{"text": f"text {k}", "genre": f"g{k % 2}", "gold": k % 3} for k in range(8)]
+    several = [{"tokens": ["go", "on"], "ner": ["O", "B-x"], "pos": ["VERB", "ADP"]}] * 2
     return {
         "tags": make_store("words", train=tagged),
         "labels": make_store("mean", train=texts),
@@ -30,6 +33,8 @@ def stores(make_store: MakeStore, corpus_store: Callable[[str], Store]) -> dict[
         "both": corpus_store("tokens"),
         "similar": make_store("mean", train=similar),
         "rated": make_store("mean", train=rated),
+        "genres": make_store("mean", train=genres),
+        "several": make_store("words", train=several),
         "nothing": make_store("tokens", train=[{"text": f"an unlabelled text, {i}"} for i in range(9)]),
     }
 
@@ -67,6 +72,26 @@ def test_every_task_is_guessed_in_some_case() -> None:
     # mlm follows from the rows, not from the columns (tests/mlm); lists of labels look like lists of tags.
     assert {case[3] for case in GUESSED if case[1] is None} == set(TASKS) - {"multi-label", "mlm"}
     assert len(GUESSED) == 17
+
+
+NOTES: list[tuple[str, dict[str, str], list[str]]] = [
+    ("genres", {}, ["learns gold; also there: genre (--label chooses)"]),
+    ("genres", {"task": "classification"}, ["learns gold; also there: genre (--label chooses)"]),
+    ("genres", {"label": "genre"}, []),
+    ("genres", {"task": "regression"}, []),  # no other column holds numbers
+    ("rated", {}, ["learns label; also there: score (--label chooses)"]),
+    ("several", {}, ["learns ner; also there: pos (--label chooses)"]),
+    ("several", {"label": "pos"}, []),
+    ("labels", {}, []),
+    ("both", {"task": "tagging"}, []),
+]
+
+
+@pytest.mark.parametrize(("which", "block", "notes"), NOTES)
+def test_a_column_guessed_among_several_is_said_once(
+    which: str, block: dict[str, str], notes: list[str], stores: dict[str, Store]
+) -> None:
+    assert expand_blocks(stores[which], [block, {**block, "fusions": ("last",)}]).notes == notes
 
 
 REFUSED = [
