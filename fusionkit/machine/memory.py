@@ -74,7 +74,9 @@ def page_aligned(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     count = math.prod(shape)
     if not count:
         return torch.zeros(*shape, dtype=dtype)
-    return torch.frombuffer(mmap.mmap(-1, count * dtype.itemsize), dtype=dtype, count=count).view(*shape)
+    # Private memory: shared memory, which Python maps by default, has small pages only.
+    pages = mmap.mmap(-1, count * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=dtype, count=count).view(*shape)
 
 
 def keep_freed_memory() -> None:

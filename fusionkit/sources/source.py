@@ -89,7 +89,7 @@ def open_source(
             named that are not CoNLL's.
         DataError: a file's content does not fit its format.
     """
-    _refuse_address(source)
+    refuse_address(source)
     notes = list[str]()
     try:
         path = Path(source).expanduser()
@@ -142,7 +142,7 @@ def source_from(options: Mapping[str, Any]) -> Source:
     )
 
 
-def _refuse_address(source: str) -> None:
+def refuse_address(source: str) -> None:
     """Refuse ``s3://…`` and the like, which would be taken for a path that does not exist."""
     if found := ADDRESS.match(source):
         raise UsageError(

@@ -16,7 +16,7 @@ from fusionkit.options.comparison import OF_BASELINES, Comparison, baseline_part
 from fusionkit.options.entry import YES_NO
 from fusionkit.options.yaml_file import YamlNode, read_options
 from fusionkit.options.yaml_texts import Keys
-from fusionkit.sources.source import HUB_ID
+from fusionkit.sources.source import HUB_ID, refuse_address
 from fusionkit.specs import EncodeSpec
 from fusionkit.study.keys import ALL_FIGURES, BLOCKS, COLUMNS, COMPARISON, ENCODING, REPORT, SOURCE, TOP
 from fusionkit.study.study import Report, SourceStep, Study
@@ -96,6 +96,8 @@ def _place(written: YamlNode, keys: Keys, text: str) -> str:
     """
     if (found := _beside(written, keys, text)) is not None:
         return found
+    with errors_at(written.where(*keys)):
+        refuse_address(text)
     if text.startswith((".", "/", "~")) or not HUB_ID.fullmatch(text):
         raise written.wrong(
             keys,

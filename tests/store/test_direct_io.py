@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fusionkit.errors import FusionkitError
 from fusionkit.io.files import write_pieces
+from fusionkit.machine.memory import page_aligned
 from fusionkit.store import chunks
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.direct_io import BUFFER_BYTES, O_DIRECT, PAGE, write_past_cache
@@ -37,6 +39,26 @@ def test_any_size_is_written_whole(size: int, tmp_path: Path) -> None:
     write_pieces(tmp_path / "other", cut(content), write_past_cache)
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["file", "other"]
     assert (tmp_path / "other").read_bytes() == content
+
+
+@pytest.mark.parametrize("size", [each for each in SIZES if each])
+def test_whole_pages_of_aligned_memory_are_written_without_a_copy(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = page_aligned([size], torch.uint8).numpy()
+    block[:] = np.frombuffer(os.urandom(size), np.uint8)
+    begin, written, uncopied = block.ctypes.data, os.write, []
+
+    def write(handle: int, data: memoryview) -> int:
+        at = np.frombuffer(data, np.uint8).ctypes.data if data else 0
+        uncopied.extend([len(data)] * (begin <= at < begin + size))
+        return written(handle, data)
+
+    monkeypatch.setattr(os, "write", write)
+    pieces = [block[start : start + BUFFER_BYTES].data for start in range(0, size, BUFFER_BYTES)]
+    write_past_cache(tmp_path / "file", [*pieces, b"end"])
+    assert (tmp_path / "file").read_bytes() == block.tobytes() + b"end"
+    assert sum(uncopied) == size // PAGE * PAGE
 
 
 @pytest.mark.skipif(not O_DIRECT, reason="this system has no such writes")

@@ -88,6 +88,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("rows: tokens", "rwos: tokens", "line 3: unknown key of a study 'rwos'", "did you mean 'rows'?"),
     ("rows: tokens", "rows: token", "line 3: unknown rows 'token'", "did you mean 'tokens'?"),
     ("one: ${data}/one", "one: ${data}/none", "line 6: no such source", "a path that does not exist"),
+    ("one: ${data}/one", "one: s3://bucket/one", "line 6: s3://bucket/one is an address", "an address of s3://"),
     ("one: ${data}/one", "one: ${dat}/one", "line 6: unknown name to stand between", "did you mean 'data'?"),
     ("one: ${data}/one", "one: {rows: cls}", "line 6: source 'one' has no place", "a key `source:`"),
     ('{source: "${data}/two"}', '{sorce: "${data}/two"}', "line 7: unknown key of a source 'sorce'", "'source'?"),
