@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusionkit.encode.batching import LEAST_TOKENS, Batching
+from fusionkit.encode.batching import LEAST_TOKENS, OVERHEAD, TOKENS, Batching
 from fusionkit.ragged import IntArray
 
 LENGTHS = st.lists(st.integers(0, 12), max_size=14)
@@ -52,3 +52,9 @@ def test_a_batch_is_never_small(length: int) -> None:
 
 def test_a_plan_keeps_its_batches() -> None:
     assert Batching.of({"batch_tokens": 10, "batch_overhead": 7}) == Batching(10, 7)
+
+
+@pytest.mark.parametrize("hidden", [128, 384, 768, 1024])
+def test_a_gpus_launches_weigh_less_the_wider_the_encoder_and_a_cpus_calls_do_not(hidden: int) -> None:
+    assert Batching.on("cuda", hidden) == Batching(TOKENS["cuda"], round(OVERHEAD["cuda"] * 384**2 / hidden**2))
+    assert Batching.on("cpu", hidden) == Batching(TOKENS["cpu"], OVERHEAD["cpu"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from fusionkit.encode.batches import Part
 from fusionkit.encode.job import make_job
 from fusionkit.encode.part_records import PartRecord, all_parts, finished_part, finished_parts
 from fusionkit.encode.parts import ComputedPart, PartEncoder
-from fusionkit.encode.pipeline import serial_parts
+from fusionkit.encode.pipeline import SWITCH_SECONDS, quick_switches, serial_parts
 from fusionkit.encode.plan import write_plan
 from fusionkit.encode.upload import BatchWork, in_one_copy
 from fusionkit.encoder import Encoder
@@ -268,3 +269,11 @@ def test_a_part_has_no_record_where_its_store_was_planned_anew_while_its_chunk_w
     with pytest.raises(StoreError, match="planned anew"):
         PartEncoder(tmp_path / "s", plan, encoder).encode(all_parts(plan)[0], check=check)
     assert list((tmp_path / "s" / "parts").iterdir()) == []
+
+
+def test_threads_change_quickly_while_a_gpu_encodes_and_as_before_after_an_error() -> None:
+    before = sys.getswitchinterval()
+    with pytest.raises(ValueError, match="the disk"), quick_switches():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+        raise ValueError("the disk")
+    assert sys.getswitchinterval() == before
