@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fusionkit.bundled import travel_desk
 from fusionkit.encode import encode
 from fusionkit.encoder import load_encoder
-from fusionkit.errors import UsageError
+from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.machine.devices import device_of
 from fusionkit.sources import Source, guess_columns, open_source
 from fusionkit.specs import EncodeSpec
@@ -49,7 +49,10 @@ def main() -> None:
         on_gpu = device_of(options.device).type == "cuda"
     except UsageError as error:
         parser.error(f"{error}\n  no figure can be taken here; --device cpu tries the script")
-    source = open_source(options.source)
+    try:
+        source = open_source(options.source)
+    except FusionkitError as error:
+        parser.error(str(error))
     if options.limit:
         source = Source(source.name, {k: examples.limited(options.limit) for k, examples in source.splits.items()})
     with tempfile.TemporaryDirectory() as work:
