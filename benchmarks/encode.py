@@ -1,7 +1,7 @@
 """What share of the encoder's own speed does encoding reach, and where does the rest go?
 
     python benchmarks/encode.py [SOURCE] [--stages] [--sink none copy crc shm disk] [--writers 1 2 4]
-        [--batch-tokens N …] [--batch-overhead N …] [--json]
+        [--batch-tokens N …] [--batch-overhead N …] [--chunk-mib N …] [--json]
 
 The limit, which no store can beat, is a bare forward pass over the same sorted, padded batches that keeps no output.
 The contender encodes the parts of a planned store: alignment, conversion, checksums, synced files. Planning is timed
@@ -15,7 +15,8 @@ repeats another.
 --sink leaves out the last steps: `none` computes rows and drops them, `copy` puts them in order (on a GPU: copies them
 to the host), `crc` also checks and checksums them, `shm` writes to /dev/shm, `disk` to --work. The first three write
 nothing: repeated sequences are read from a store that was encoded before. --batch-tokens tries other budgets of a
-batch, --batch-overhead other fixed costs: choose those with the most sub-tokens per second, not the best ratio.
+batch, --batch-overhead other fixed costs, --chunk-mib other chunks: a batch has the sequences of one chunk, so larger
+chunks allow fuller batches. Choose those with the most sub-tokens per second, not the best ratio.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from fusionkit.machine.devices import device_of
 from fusionkit.sources import Source, guess_columns, open_source
 from fusionkit.specs import COMPUTE_DTYPES, EncodeSpec
 from fusionkit.store.chunks import Checksummed
+from fusionkit.store.layout import CHUNK_BYTES
 
 SINKS = ("none", "copy", "crc", "shm", "disk")
 SHM = Path("/dev/shm")
@@ -162,6 +164,7 @@ def main() -> None:
     parser.add_argument("--writers", nargs="+", type=int, default=[None], help="threads that write; as encode has it")
     parser.add_argument("--batch-tokens", nargs="+", type=int, default=[None], help="padded sub-tokens a batch")
     parser.add_argument("--batch-overhead", nargs="+", type=int, default=[None], help="fixed cost in sub-tokens")
+    parser.add_argument("--chunk-mib", nargs="+", type=int, default=[CHUNK_BYTES >> 20], help="states of a chunk, MiB")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--stages", action="store_true", help="calls and seconds of each stage, of the last repeat")
     parser.add_argument(
@@ -192,11 +195,12 @@ def main() -> None:
         shm = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=SHM))) if "shm" in options.sink else Path(work)
         job = make_job(source, columns, Path(work) / "bench.store", spec, encoder)
         ratios: dict[str, float] = {}
-        for budget, overhead in product(options.batch_tokens, options.batch_overhead):
+        for budget, overhead, mib in product(options.batch_tokens, options.batch_overhead, options.chunk_mib):
             kind = "cuda" if encoder.device.type == "cuda" else "cpu"
             with (
                 mock.patch.dict(TOKENS, {} if budget is None else {kind: budget}),
                 mock.patch.dict(OVERHEAD, {} if overhead is None else {kind: overhead}),
+                mock.patch("fusionkit.store.layout.CHUNK_BYTES", mib << 20),
             ):
                 plan, _ = planned(job)
                 encode_all(job.out, plan, job, None)  # warms up, and writes the rows of repeated sequences
@@ -205,6 +209,7 @@ def main() -> None:
                         label = sink if writers is None else f"{sink}, {writers} writers"
                         label += "" if budget is None else f", batches of {budget:,}"
                         label += "" if overhead is None else f", overhead {overhead:,}"
+                        label += f", chunks of {mib} MiB" if mib << 20 != CHUNK_BYTES else ""
                         ratios[label] = compared(job, plan, label, sink, writers, shm, options)
         if options.trace:
             with torch.profiler.profile() as profile:

@@ -17,6 +17,11 @@ MEAN = "mean"  # in results: stands for the task, of the mean over tasks
 OVER = ("seeds", "examples", "both")  # intervals and p-values generalise to other seeds, other test examples, or both
 BLOCKS = ("data_seed", "data")  # the unit that is resampled as a whole when groups are compared
 CHOOSERS = ("validation",)
+# The scores of tasks, and those of several tasks together: their mean, and the share of examples with all of it right.
+METRICS = (
+    "accuracy", "micro_f1", "macro_f1", "matthews", "positive_f1", "f1", "precision", "recall", "word_accuracy",
+    "pearson", "spearman", "perplexity", "cross_entropy", "mean", "frame",
+)  # fmt: skip
 # The costs of a run, each a column of results: seconds of training alone, counts, bytes.
 COSTS = (
     "seconds_alone", "trained_parameters", "kept_bytes", "peak_memory_alone", "training_flops", "prediction_flops",

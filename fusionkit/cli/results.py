@@ -13,7 +13,6 @@ from fusionkit.cli.options.flags import flags, with_all
 from fusionkit.errors import UsageError
 from fusionkit.options.comparison import OF_BASELINES, OF_STUDIES, Comparison
 from fusionkit.options.entry import options_of
-from fusionkit.plural import counted
 
 FORMATS = ("table", "csv", "json", "latex")
 
@@ -63,8 +62,6 @@ def results(context: click.Context, /, runs: Path, kind: str, as_json: bool, **h
     frame = folder.frame(how.pop("metric"), each_test=True)
     summary = tabulate(frame, **how, answers=ExampleScores(folder.answers))
     notes = [*summary.attrs[NOTES], *(comparison_notes(summary) if how["baseline"] is not None else [])]
-    if stopped := frame.loc[frame["status"] == "stopped", "digest"].nunique():
-        notes.append(f"{counted(stopped, 'run')} stopped early by `fit --halving`: left out")
     kind = "json" if as_json else kind
     if kind == "latex":
         click.echo(latex(summary, notes))

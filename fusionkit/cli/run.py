@@ -121,10 +121,10 @@ def print_made(found: Study, place: StudyFolder, done: list[dict[str, Any]]) -> 
     """Say what a study has made, and where it lies."""
     made = sum(bool(each["made"]) for each in done)
     out().print(f"{place.path}: {made} of {counted(len(done), 'step')} done now, {len(done) - made} there already")
-    for name in found.comparisons:
-        out().print(f"  {place.table(name, 'md')}")
-    if found.report is not None and place.report.is_file():
-        out().print(f"  {place.report}")
+    pages = [place.table(name, "md") for name in found.comparisons]
+    for page in [*pages, *([] if found.report is None else [place.report])]:
+        if page.is_file():
+            out().print(f"  {page}")
 
 
 def print_plan(title: str, plan: list[StepForecast], as_json: bool) -> None:

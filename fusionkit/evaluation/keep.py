@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fusionkit.errors import StoreError, UsageError
-from fusionkit.evaluation.answers import RunEvaluation
+from fusionkit.evaluation.answers import LabelledExamples, RunEvaluation
 from fusionkit.io.files import read_json
 from fusionkit.runs.find_run import is_export
 from fusionkit.runs.folder import RECORD, RunsFolder
@@ -41,7 +42,8 @@ def keep_answers(found: Sequence[RunEvaluation]) -> int:
                 expected="runs in the folder that `fusionkit fit --out` wrote",
                 remedy="leave --keep out: an exported head has no table of results",
             )
-        record, name = read_json(folder / RECORD), each.data.name
+        record = read_json(folder / RECORD)
+        name = _name_in(record, each.data)
         recorded = record.get("tests", {}).get(name) or record.get("scores", {}).get(TEST, {})
         if score := each.kept.unlike(recorded):
             raise StoreError(
@@ -55,3 +57,11 @@ def keep_answers(found: Sequence[RunEvaluation]) -> int:
         kept += name not in before
         runs.keep_answers(folder.name, {**before, name: each.kept})
     return kept
+
+
+def _name_in(record: Mapping[str, Any], data: LabelledExamples) -> str:
+    """The name that a run's record has for the data: where stores share a name, part of the digest is added to it."""
+    spec = record["spec"]
+    judges: str = spec.get("evaluate_on") or (spec.get("mix") or "").split(",")[-1].partition(":")[0] or spec["store"]
+    names = str(record.get("evaluated")).split(", ")
+    return dict(zip(judges.split(","), names, strict=False)).get(data.digest or "", data.name)

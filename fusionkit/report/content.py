@@ -159,7 +159,8 @@ def provenance_of(study: ReportData, baseline: str | None, title: str | None, ou
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "command": shlex.join(words),
-        "runs": [{"folder": str(folder), "runs": int((study.frame["folder"] == str(folder)).sum())}
+        "runs": [{"folder": str(folder),
+                  "runs": int(study.frame.loc[study.frame["folder"] == str(folder), "digest"].nunique())}
                  for folder in study.folders],
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ from fusionkit.runs.floors import are_floors
 from fusionkit.runs.note_texts import value_text
 from fusionkit.runs.shown_split import SCORED_ON, TEST
 from fusionkit.statistics.examples import Answered, TwoWay, two_way
-from fusionkit.statistics.intervals import Floats
+from fusionkit.statistics.intervals import Floats, bootstrap_interval
 from fusionkit.statistics.seeds import SeedError, seed_error
 
 SEEDS, EXAMPLES, BOTH = OVER
@@ -113,6 +113,13 @@ def tables_of(found: Sequence[tuple[Hashable, str, OnTest]]) -> list[Answered]:
         examples = evaluated, min(each.store for each in itertools.chain.from_iterable(rows.values()))
         tables.append(Answered(values, float(shares.sum()) / whole, examples, shares))
     return tables
+
+
+def interval_of_mean(interval: str, mean: float, half: float, values: Floats, seeds: SeedError) -> tuple[float, float]:
+    """The 95 % interval of the mean of ``values`` ``[n]``: Student's, ``half`` on each side, or the bootstrap's, unless
+    draws and init seeds are crossed, because it resamples independent numbers.
+    """
+    return (mean - half, mean + half) if interval == "t" or seeds.crossed else bootstrap_interval(values)
 
 
 def half_over_seeds(scores: Floats, draws: Sequence[int], inits: Sequence[int]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fusionkit.errors import UsageError
+from fusionkit.errors import NothingFinishedError, UsageError
 from fusionkit.io.files import read_json
 from fusionkit.runs.folder import RECORD, RunsFolder
 from fusionkit.runs.record import is_floor
@@ -59,7 +59,7 @@ def find_folders(path: Path) -> list[Path]:
             raise UsageError(f"{path} fits {len(found)} runs", received=names, remedy="give more of its name")
     if not found:
         there = "folder without one" if path.is_dir() else "file" if path.exists() else "path that does not exist"
-        raise UsageError(
+        raise NothingFinishedError(
             f"{path} holds no finished run",
             expected="RUNS/DIGEST or the beginning of one, or a folder that `fusionkit fit --out` wrote",
             received=f"a {there}",

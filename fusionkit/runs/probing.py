@@ -20,11 +20,11 @@ import pandas as pd
 
 from fusionkit.runs.comparison.pairing import pair_runs, sides_of
 from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
-from fusionkit.runs.errors_of_means import half_over_seeds, without_examples
+from fusionkit.runs.errors_of_means import interval_of_mean, without_examples
 from fusionkit.runs.record import CODE
 from fusionkit.runs.summary import AXES, SEEDS, RunGroups, scores_by_seed, without_stopped
 from fusionkit.specs import MDL_BLOCKS
-from fusionkit.statistics import INTERVALS
+from fusionkit.statistics.seeds import seed_error
 
 CONTROL, MDL = "control", "mdl"
 SELECTIVITY = ("control_score", "selectivity", "selectivity_low", "selectivity_high", "controls")
@@ -87,7 +87,7 @@ def _selectivity(group: pd.DataFrame, control: pd.DataFrame, interval: str, chos
     some = len(pairs.ours) > 0
     mean = float(pairs.differences.mean()) if some else np.nan
     half = without_examples(pairs.seeds).half(SEEDS_ALONE)
-    low, high = (mean - half, mean + half) if interval == "t" else INTERVALS[interval](pairs.differences)
+    low, high = interval_of_mean(interval, mean, half, pairs.differences, pairs.seeds)
     return {
         "control_score": float(pairs.theirs.mean()) if some else np.nan,
         "selectivity": mean,
@@ -108,8 +108,9 @@ def _code(blocks: pd.DataFrame, interval: str, average: Sequence[str]) -> dict[s
     sums = [part[[*CODE]].astype(float).sum().to_numpy() for part in parts]
     bits, uniform = np.array(sums, dtype=np.float64).reshape(-1, 2).T  # [codes]
     found = scores_by_seed(firsts, bits, average)
-    half = half_over_seeds(found.values, [draw for draw, _ in found.seeds], [init for _, init in found.seeds])
-    low, high = (found.mean - half, found.mean + half) if interval == "t" else INTERVALS[interval](found.values)
+    seeds = seed_error(found.values, [draw for draw, _ in found.seeds], [init for _, init in found.seeds])
+    half = without_examples(seeds).half(SEEDS_ALONE)
+    low, high = interval_of_mean(interval, found.mean, half, found.values, seeds)
     return {
         "code_bits": found.mean,
         "code_std": found.std,

@@ -169,7 +169,7 @@ def _rows_of_tasks(record: dict[str, Any], flat: Mapping[str, Any], metric: str 
 
 
 def _scored_stores(record: Mapping[str, Any]) -> Sequence[str | None]:
-    """The names of the stores that a run is scored on; a run that has not finished has no scores that name them."""
+    """The names of the stores that a run is scored on; None for a record that does not tell them."""
     names, stores = record.get("evaluated"), record["spec"].get("evaluate_on") or ""
     return [None] if names is None else str(names).split(", ", stores.count(","))
 

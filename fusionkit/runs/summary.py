@@ -15,16 +15,22 @@ from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.metrics import stored_unit
+from fusionkit.names import INTERVALS
 from fusionkit.options.entry import options_of
 from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
-from fusionkit.runs.errors_of_means import chosen_over, error_of_mean, scored_heads, without_examples
+from fusionkit.runs.errors_of_means import (
+    chosen_over,
+    error_of_mean,
+    interval_of_mean,
+    scored_heads,
+    without_examples,
+)
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors, with_majority, without_options
 from fusionkit.runs.note_texts import option_text, value_text
 from fusionkit.runs.shown_split import SCORED_ON, TEST, with_failed
 from fusionkit.runs.summary_notes import error_notes, split_notes
 from fusionkit.specs import RunSpec
-from fusionkit.statistics import INTERVALS
 from fusionkit.statistics.seeds import seed_error
 
 # Columns of a run: the seeds that means are over, and digests, which say little to a reader.
@@ -369,7 +375,7 @@ def _group(
     of_seeds = seed_error(found.values, draws, inits)
     errors = error_of_mean(of_seeds, good, answers) if found.complete else without_examples(of_seeds)
     half = errors.half(over if errors.test_examples else SEEDS_ALONE)
-    low, high = (found.mean - half, found.mean + half) if interval == "t" else INTERVALS[interval](found.values)
+    low, high = interval_of_mean(interval, found.mean, half, found.values, of_seeds)
     metrics, splits = good["metric"].unique(), group[SCORED_ON].dropna().unique()
     metric = metrics[0] if len(metrics) == 1 else "mixed" if n else None
     return {

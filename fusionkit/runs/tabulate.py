@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from fusionkit.plural import counted
 from fusionkit.runs.choice import chosen_by
 from fusionkit.runs.comparison.compare import check_over, compare
 from fusionkit.runs.comparison.pairing import DATA_SEED
@@ -87,6 +88,8 @@ def tabulate(
     if ranks:
         table = with_ranks(table, rivals)
         legends.append(RANKS_LEGEND)
+    if stopped := frame.loc[frame["status"] == "stopped", "digest"].nunique():
+        legends.append(f"{counted(stopped, 'run')} stopped early by halving: left out")
     table = with_probing(table, groups, every, interval)
     table.attrs[NOTES] = [*chosen.notes, *table.attrs[NOTES], *legends]
     return nested(table, by)

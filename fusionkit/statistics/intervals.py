@@ -3,7 +3,7 @@
     t           m ± t(0.975; n − 1) · s / √n
     bootstrap   the 2.5 % and 97.5 % quantiles of the means of 10,000 samples of n with replacement (Efron 1979)
 
-n numbers with mean m and standard deviation s (n − 1); t is Student's quantile. One number has no interval.
+n independent numbers with mean m and standard deviation s (n − 1); t is Student's quantile. One number has no interval.
 
 Samples are the same for the same numbers in any order: the numbers are sorted and the generator begins anew with
 :data:`SEED` each time, so a result depends neither on the order in which runs ended nor on what was computed before it.
@@ -11,7 +11,7 @@ Samples are the same for the same numbers in any order: the numbers are sorted a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +22,6 @@ BLOCK = 2_000_000  # numbers held in memory at once
 LEVEL = 0.95
 RESAMPLES = 10_000
 NONE = (float("nan"), float("nan"))
-
-
-def t_interval(values: Floats) -> tuple[float, float]:
-    """Student's interval of the mean of ``values`` ``[n]``; NaN for fewer than two."""
-    n = len(values)
-    if n < 2:
-        return NONE
-    error = float(np.std(values, ddof=1) / np.sqrt(n))
-    mean, half = float(np.mean(values)), student_half(error, n - 1)
-    return mean - half, mean + half
 
 
 def student_half(error: float, freedom: float, level: float = LEVEL) -> float:
@@ -62,6 +52,3 @@ def resampled_means(values: Floats, count: int) -> Floats:
     ordered, n = np.sort(values), len(values)
     rng = np.random.default_rng(SEED)
     return np.concatenate([ordered[rng.integers(n, size=(size, n))].mean(axis=1) for size in sizes(count, n)])
-
-
-INTERVALS: dict[str, Callable[[Floats], tuple[float, float]]] = {"t": t_interval, "bootstrap": bootstrap_interval}

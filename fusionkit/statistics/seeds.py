@@ -21,7 +21,7 @@ Source: Searle, Casella and McCulloch (1992), 4.7; Satterthwaite (1946) for ν.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,7 +34,8 @@ class SeedError:
 
     Attributes:
         variance: of the mean; NaN for a single seed. freedom: its degrees of freedom. of_draws, of_inits, of_rest:
-            standard deviations of scores if draws and init seeds are crossed, else NaN.
+            standard deviations of scores if draws and init seeds are a full grid, else NaN. crossed: whether several
+            draws have the same init seed, so that the means of draws are not independent.
     """
 
     variance: float
@@ -42,6 +43,7 @@ class SeedError:
     of_draws: float = np.nan
     of_inits: float = np.nan
     of_rest: float = np.nan
+    crossed: bool = False
 
     @property
     def error(self) -> float:
@@ -75,7 +77,7 @@ def seed_error(
     grid = len(values) == draw_count * init_count == len({*zip(rows, columns, strict=True)})
     if not grid or not np.allclose(weights, weights[0]):
         by_init = _one_way(values, columns, init_count, weights)
-        return max(by_draw, by_init, key=lambda one: one.variance)
+        return replace(max(by_draw, by_init, key=lambda one: one.variance), crossed=True)
     table = np.empty((draw_count, init_count))
     table[rows, columns] = values
     return _crossed(table)
@@ -104,15 +106,17 @@ def _crossed(table: Floats) -> SeedError:
         of_draws=float(np.sqrt(max((ms_draws - ms_rest) / inits, 0.0))),
         of_inits=float(np.sqrt(max((ms_inits - ms_rest) / draws, 0.0))),
         of_rest=float(np.sqrt(ms_rest)),
+        crossed=True,
     )
 
 
 def _of_sets(values: Floats, draws: np.ndarray, inits: np.ndarray, sets: np.ndarray, weights: Floats) -> SeedError:
-    variance, parts = 0.0, 0.0
+    variance, parts, crossed = 0.0, 0.0, False
     for one in np.unique(sets):
         here = sets == one
         own = seed_error(values[here], draws[here].tolist(), inits[here].tolist(), weights=weights[here])
+        crossed = crossed or own.crossed
         share = float(weights[here].sum() / weights.sum()) ** 2 * own.variance
         variance += share
         parts += share**2 / own.freedom if share else 0.0
-    return SeedError(variance, variance**2 / parts if parts else np.nan)
+    return SeedError(variance, variance**2 / parts if parts else np.nan, crossed=crossed)

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import yaml
 
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.stores import Stores
-from fusionkit.errors import UsageError, errors_at
+from fusionkit.errors import NothingFinishedError, errors_at
 from fusionkit.fit.sweep.blocks import Sweep, expand_blocks
 from fusionkit.fit.sweep.multi import opened
 from fusionkit.io.files import write_durably
@@ -86,24 +87,35 @@ class SweepFit:
         """The places of the runs of a sweep that others start from, or draw from.
 
         Its folder may also hold runs that the study no longer asks for: nothing is taken from these.
+
+        Raises:
+            NothingFinishedError: none of its runs has finished.
         """
         folder, above = self._work.runs(name), self._before.get(name)
         if above is None:
             return [str(folder)]
         asked = {spec.digest for spec in above.sweep.specs}
-        if not (found := [str(place) for place in find_folders(folder) if place.name in asked]):
-            raise UsageError(
-                f"no run of sweep {name} has finished, so nothing can be taken from one",
-                expected="a finished run that the study asks for",
-                received=f"other runs alone in {folder}",
-                remedy="`fusionkit status` says what failed and why",
-            )
-        return found
+        with suppress(NothingFinishedError):
+            if found := [str(place) for place in find_folders(folder) if place.name in asked]:
+                return found
+        raise NothingFinishedError(
+            f"no run of sweep {name} has finished, so nothing can be taken from one",
+            expected="a finished run that the study asks for",
+            received=f"none in {folder}",
+            remedy=f"`fusionkit status {folder}` says what failed and why",
+        )
 
     def records(self) -> list[dict[str, Any]]:
         """The records of its runs that exist, in the order of the sweep."""
-        found = (self.folder.record(spec) for spec in self.sweep.specs)
+        found = (self.folder.record(spec) for spec in self._specs())
         return [record for record in found if record is not None]
+
+    def _specs(self) -> list[RunSpec]:
+        """Its runs; none if it starts from a sweep of which no run has finished."""
+        try:
+            return self.sweep.specs
+        except NothingFinishedError:
+            return []
 
     def answers(self, digest: str) -> dict[str, RunAnswers]:
         """The answers on test of one of its runs."""
@@ -128,7 +140,7 @@ class SweepFit:
 
     def content(self) -> str:
         """SHA-256 over the records of its runs, and the answers that they kept."""
-        return runs_content(self.folder.path, [spec.digest for spec in self.sweep.specs])
+        return runs_content(self.folder.path, [spec.digest for spec in self._specs()])
 
 
 def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: SweepFit) -> Step:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from fusionkit.errors import NothingFinishedError
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel, Sizes
 from fusionkit.fit.executor.estimate import Measurements, halved
@@ -109,7 +110,10 @@ class _Planner:
         stored = all(is_complete(self._work.store(each)) for each in sweep.sources)
         if stored and set(sweep.begins) <= self._ready:
             runs = self._work.runs(sweep.name)
-            runs_in_all, untrained = len(fitting.sweep.specs), fitting.untrained
+            try:
+                runs_in_all, untrained = len(fitting.sweep.specs), fitting.untrained
+            except NothingFinishedError as error:
+                return StepForecast(name, MISSING, told=f"left out: {error.what}")
             known = runs_in_all - len(untrained.specs)
             told = f"{known:,} known from records" if known else ""
             if not untrained.specs:
@@ -117,6 +121,8 @@ class _Planner:
             found, _ = self._commands.forecast(fitting.store, untrained, runs, self._measured)
             if not (left := found.runs - found.there):
                 self._ready.add(sweep.name)
+                if not all(fitting.folder.has(spec.digest) for spec in untrained.specs):
+                    return StepForecast(name, BEGUN, None, 0.0, "floors alone")
                 return StepForecast(name, MISSING if known else THERE, 0, 0.0, told or counted(runs_in_all, "run"))
             state = BEGUN if found.there else MISSING
             told = f"{left:,} of {counted(runs_in_all, 'run')}" + (f", {told}" if told else "")

@@ -11,7 +11,7 @@ from typing import Any
 from fusionkit.bundled import travel_desk
 from fusionkit.encoder.reference import BUNDLED
 from fusionkit.errors import UsageError, errors_at, unknown_name
-from fusionkit.names import FIGURES
+from fusionkit.names import FIGURES, METRICS
 from fusionkit.options.comparison import OF_BASELINES, Comparison, baseline_parts
 from fusionkit.options.entry import YES_NO
 from fusionkit.options.yaml_file import YamlNode, read_options
@@ -140,13 +140,16 @@ def _comparison(written: YamlNode, name: str, sweeps: list[str]) -> Comparison:
 
 
 def _check_comparison(written: YamlNode, keys: Keys, comparison: Comparison) -> None:
-    """Refuse columns that no table of results has, and choices that do not go together."""
+    """Refuse columns and scores that no table of results has, and choices that do not go together."""
     from fusionkit.runs.comparison.compare import check_over  # loads pandas
 
     with errors_at(written.where(*keys)):
         check_over(comparison.over, comparison.interval, comparison.test, comparison.block, comparison.simultaneous)
     all_among(written, (*keys, "by"), "column of the results", comparison.by, COLUMNS)
     all_among(written, (*keys, "average"), "column of the results", comparison.average, COLUMNS)
+    metric = comparison.metric or METRICS[0]
+    if not metric.endswith(tuple(f"_{name}" for name in METRICS)):  # as `TASK_accuracy`, of one of several tasks
+        written.among((*keys, "metric"), "metric", metric, METRICS)
     if both := [name for name in comparison.average if name in comparison.by]:
         raise written.wrong(
             (*keys, "average"),

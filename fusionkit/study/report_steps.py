@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from fusionkit.errors import NothingFinishedError, UsageError, unknown_name
+from fusionkit.errors import NothingFinishedError, UsageError
 from fusionkit.io.files import write_durably
 from fusionkit.options.comparison import Comparison
 from fusionkit.options.entry import options_of
@@ -63,7 +63,7 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
     """One row per run and store that it was scored on, or task; to the columns of results it adds ``sweep``.
 
     Raises:
-        UsageError: runs have finished, and none has the comparison's metric.
+        NothingFinishedError: there are no runs, or no finished one has the comparison's metric.
     """
     records = [(name, record) for name in comparison.sweeps for record in fittings[name].records()]
     if not records:
@@ -72,7 +72,10 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
         )
     known = {name for _, record in records for name in metrics_of(record, each_task=True)}
     if known and comparison.metric is not None and comparison.metric not in known:
-        raise unknown_name(f"metric of comparison {comparison.name}", comparison.metric, known)
+        raise NothingFinishedError(
+            f"no finished run of comparison {comparison.name} has the metric {comparison.metric}; "
+            f"they have {', '.join(sorted(known))}"
+        )
     rows = [{"sweep": name, **row} for name, record in records for row in flat_tests(record, comparison.metric)]
     # A run may be in two sweeps: it counts once, unless sweeps are compared.
     return pd.DataFrame(rows).drop_duplicates(["digest", "evaluated", "task", *({"sweep"} & set(comparison.by))])
@@ -104,6 +107,8 @@ def summary_of(
             "baseline": dataclasses.replace(comparison, baseline=None),
         }
         name = next((each for each in asked if _can_be_made(plain[each], frame, answers)), [*asked][-1])
+        if not _can_be_made(dataclasses.replace(comparison, pareto=None, baseline=None), frame, answers):
+            raise  # the fault lies elsewhere
         lacks, by = LEFT_OUT[name]
         say(f"table {comparison.name}: {lacks} {by} {asked[name]}: {error.what}")
         summary, notes = summary_of(plain[name], frame, say, answers)

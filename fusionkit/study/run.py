@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fusionkit.errors import errors_at, unknown_name
+from fusionkit.errors import NothingFinishedError, errors_at, unknown_name
 from fusionkit.names import ROLES
 from fusionkit.report.altair import altair, vl_convert
 from fusionkit.sources import Source, guess_columns
@@ -81,7 +81,7 @@ def prepare(study: Study, work: StudyFolder, commands: Commands, known: Known | 
 def run_study(
     study: Study, work: StudyFolder, commands: Commands, command: str, known: Known | None = None
 ) -> Iterator[StepResult]:
-    """Do the missing steps, one after another.
+    """Do the missing steps, one after another. A step whose runs have all failed is left out, with a message.
 
     Args:
         command: the command line, for ``study.json``. known: records, by digest, of runs that count as done, except in
@@ -98,14 +98,14 @@ def run_study(
         ledger.begin(command, study.written.value)
         for step in prepared.steps:
             began = time.monotonic()
-            if step.is_done(ledger.step(step.name)):
-                yield StepResult(step.name, False, 0.0)
-                continue
-            source = step.source()  # before the work: what changes meanwhile is not what was read
-            made = step.make()
-            seconds = time.monotonic() - began
-            ledger.keep(step, source, made, seconds)
-            yield StepResult(step.name, True, seconds)
+            try:
+                if not (done := step.is_done(ledger.step(step.name))):
+                    source = step.source()  # before the work: what changes meanwhile is not what was read
+                    ledger.keep(step, source, step.make(), time.monotonic() - began)
+            except NothingFinishedError as error:
+                commands.say(f"{step.name} is left out: {error.what}")
+            else:
+                yield StepResult(step.name, not done, 0.0 if done else time.monotonic() - began)
 
 
 def preflight(study: Study, fittings: Mapping[str, SweepFit], encoded: Sequence[str], data: Data) -> None:

@@ -154,6 +154,16 @@ def test_encoding_once_is_what_was_measured(study: ReportData, records: Any, mad
     learned = [42 if one["draw"] is None else len(one["draw"]) for one in records]
     passes = sum(6 * (split["train"] * count / 42 + split["validation"]) + split["test"] for count in learned)
     assert again[-1] * 60 == pytest.approx(passes + sum(one["seconds_alone"] for one in records))
+    # Of six epochs only the last was scored, over 2 examples of validation, and the best of them over all of it.
+    whole, others = open_store(made.store).manifest["splits"]["validation"]["examples"], {"validation_score": None}
+    sparse = {
+        name: {**one, "watched": 2, "curve": [*({**each, **others} for each in one["curve"][:-1]), one["curve"][-1]]}
+        for name, one in study.records.items()
+        if one["curve"]
+    }
+    some = data_of(replace(study, records={**study.records, **sparse}), "break-even")
+    fewer = len(records) * (6 - 1 - 2 / whole) * split["validation"]
+    assert some["minutes"].max() * 60 == pytest.approx(again[-1] * 60 - fewer)
     through = {name: {**one, "spec": {**one["spec"], "method": "full"}} for name, one in study.records.items()}
     assert FIGURES["break-even"].data(replace(study, records=through)) is None  # they need no store
 

@@ -113,6 +113,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ('"two:50%"', '"two:500%"', "line 16: no share of a store: 500%", "at most 100"),
     ("init-from: base", "init-from: moved", "line 20: unknown sweep above this one 'moved'", "base"),
     ("freeze: fusion", "freeze: fusoin", "line 21: unknown freeze 'fusoin'", "'fusion'?"),
+    ("by: [label, fusion]", "by: [label], metric: macrof1", "line 25: unknown metric 'macrof1'", "'macro_f1'?"),
     ("by: [sweep,", "by: [swep,", "line 24: unknown column of the results 'swep'", "'sweep'?"),
     ("across: fusion", "across: data", "line 24: 'data' is laid across, but not grouped by", "sweep, label"),
     ("sweeps: base", "sweeps: bsae", "line 25: unknown sweep 'bsae'", "'base'?"),

@@ -228,6 +228,7 @@ def test_a_dry_run_says_what_is_there_and_what_is_to_do(ran: Ran, copy: Path, tm
     assert contents(copy) == before
     floors = {step["step"]: step for step in json.loads(ran.command(*FLOORS, work=copy).out)}
     assert floors["fit moved"]["told"] == "4 runs, measured over a sample"
+    assert (floors["fit base"]["state"], floors["fit base"]["told"]) == ("begun", "floors alone")
     lines = ran.command("--dry-run", work=ran.work).out.splitlines()
     assert [line.split()[:3] for line in lines[2:4]] == [["encode", name, "there"] for name in ("one", "two")]
 
@@ -396,3 +397,23 @@ def test_a_sweep_of_failed_runs_alone_fails_the_study_after_its_other_steps(ran:
         assert "--retry-failed" in done.err
     assert [step["step"] for step in json.loads(done.out)] == [*STEPS, "table lost"]
     assert "no marks: no run tells its" in (copy / "tables" / "lost.md").read_text()
+
+
+def test_a_sweep_that_starts_from_failed_runs_alone_is_left_out(ran: Ran, copy: Path) -> None:
+    wild = [part for each in ("lr=99", "weight-decay=90", "epochs=40") for part in ("--set", f"sweeps.base.{each}")]
+    tables = [("--set", f"comparisons.{name}.by=fusion", "--set", f"comparisons.{name}.{value}")
+              for name, value in (("started", "sweeps=moved"), ("counted", "metric=f1"))]  # fmt: skip
+    done = ran.command(*wild, *(part for each in tables for part in each), "--json", work=copy)
+    assert done.code == 1
+    assert "no run of sweep base finished: the study's other results are there" in done.err
+    lost = "no run of sweep base has finished, so nothing can be taken from one"
+    assert "fit moved is left out: " in done.err
+    assert lost in done.err
+    assert "table started is left out: the sweeps of comparison started have no runs" in done.err
+    assert [step["step"] for step in json.loads(done.out)] == [*STEPS[:3], *STEPS[4:], "table counted"]
+    plan = {step["step"]: step for step in json.loads(ran.command(*wild, "--dry-run", "--json", work=copy).out)}
+    assert lost in plan["fit moved"]["told"]
+    pearson = [("--set", f"comparisons.counted.{each}") for each in ("by=fusion", "metric=pearson")]
+    done = ran.command(*(part for each in pearson for part in each), work=copy)
+    assert done.code == 0
+    assert "no finished run of comparison counted has the metric pearson; they have accuracy" in done.err

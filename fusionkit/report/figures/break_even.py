@@ -1,11 +1,13 @@
 """The cost of many heads: encoding once compared with encoding in every epoch.
 
     once(n)   =  Σ_splits s  +  Σ_{i ≤ n} t_i
-    again(n)  =  Σ_{i ≤ n} (E_i · (s_train · x_i / X + s_validation) + s_test + t_i)
+    again(n)  =  Σ_{i ≤ n} (E_i · s_train · x_i / X + (F_i · w_i + 1) · s_validation + s_test + a_i)
 
-Symbols: ``s`` the seconds that a split's encoding took, ``t_i`` the seconds that head i took over the store, ``E_i``
-its epochs, ``x_i`` the examples it learned from of ``X`` in train. ``once`` is measured; ``again`` is counted from the
-same measurements: it is what the frozen encoder would cost if its states were not kept.
+Symbols: ``s`` the seconds that a split's encoding took; ``t_i`` the seconds that head i took over the store as its
+share of heads trained together, ``a_i`` those it takes alone; ``E_i`` its epochs, ``x_i`` the examples it learned from
+of ``X`` in train; ``F_i`` the epochs after which it was scored, ``w_i`` the share of validation that was then read. The
+1 is the best epoch's score on all of validation, which is left out if w_i is 1. ``once`` is measured; ``again`` is
+counted from the same measurements: it is what the frozen encoder would cost if its states were not kept.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ def data(study: ReportData) -> pd.DataFrame | None:
         seconds = study.encode_seconds.get(str(digest))
         if store is None or seconds is None or len(group) < 2:
             continue
-        examples = int(store.manifest["splits"]["train"]["examples"])
+        splits = store.manifest["splits"]
+        examples, whole = (int(splits.get(name, {}).get("examples", 0)) for name in ("train", "validation"))
         alone = len(set(runs.loc[runs["data"] == name, "store"])) == 1
         two = " (two)" if group["sides"].iloc[0] == 2 else ""
         task = name if alone else f"{name} · rows of {group['rows'].iloc[0]}{two} · {group['encoder'].iloc[0]}"
@@ -50,8 +53,10 @@ def data(study: ReportData) -> pd.DataFrame | None:
             record = study.records[run]
             learned = study.examples_learned(record)
             share = 1.0 if learned is None else min(learned / examples, 1.0)
-            epochs = len(record.get("curve") or [])
-            passes = epochs * (seconds.get("train", 0.0) * share + seconds.get("validation", 0.0))
+            curve = record.get("curve") or []
+            watched = min(record.get("watched", whole) / whole, 1.0) if whole else 0.0
+            scored = sum(epoch["validation_score"] is not None for epoch in curve) * watched + (watched < 1)
+            passes = len(curve) * seconds.get("train", 0.0) * share + scored * seconds.get("validation", 0.0)
             once += record["seconds"]
             again += passes + seconds.get("test", 0.0) + (record.get("seconds_alone") or record["seconds"])
             rows += [_row(task, ONCE, number, once), _row(task, AGAIN, number, again)]

@@ -20,12 +20,12 @@ from fusionkit.options.comparison import baseline_parts
 from fusionkit.plural import counted
 from fusionkit.runs.comparison.errors_of_differences import error_of_difference, p_over_examples
 from fusionkit.runs.comparison.pairing import DATA, DATA_SEED, Pairs, pair_runs, sides_of
-from fusionkit.runs.errors_of_means import BOTH, EXAMPLES
+from fusionkit.runs.errors_of_means import BOTH, EXAMPLES, interval_of_mean
 from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors
 from fusionkit.runs.summary import AXES, EMPTY_OF_FLOORS, OVER, SEEDS, TUNED, RunGroups, summarise, varies
-from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
+from fusionkit.statistics import CORRECTIONS, LEVEL, TESTS, corrected
 
 NO_VALUE = "none"
 PERMUTATION, STUDENT = "permutation", "t"
@@ -146,12 +146,14 @@ def _compared(
     mean = float(np.mean(differences)) if n else np.nan
     over = over if errors.test_examples else SEEDS_ALONE
     half = errors.half(over, level)
-    low, high = (mean - half, mean + half) if interval == "t" else INTERVALS[interval](differences)
+    low, high = interval_of_mean(interval, mean, half, differences, errors.seeds)
+    # Sign flips and the bootstrap take blocks as independent, which those of crossed draws and init seeds are not.
+    test = STUDENT if errors.seeds.crossed else test
     p, by_seeds = np.nan, TESTS[test]
     if tested and over == EXAMPLES and n and answers is not None:
         p = p_over_examples(pairs, errors, answers)
     elif tested and n > 1:
-        by_student = over == BOTH or test == STUDENT  # accounts for crossed draws and init seeds
+        by_student = over == BOTH or test == STUDENT
         p = errors.p_value(mean, over) if by_student else by_seeds.p_value(differences)
     return {
         "difference": mean,

@@ -22,6 +22,7 @@ from fusionkit.metrics import is_clearly_better
 from fusionkit.names import BLOCKS
 from fusionkit.runs.errors_of_means import PLACES, stores_of
 from fusionkit.runs.floors import are_floors
+from fusionkit.runs.record import IDENTITY
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import AXES, FREE, SEEDS, scores_of
 from fusionkit.statistics.seeds import SeedError, seed_error
@@ -120,8 +121,9 @@ class Side:
     """The runs of a group that may be in pairs: the finished ones with a score.
 
     Attributes:
-        trials: one per run. axes: the runs' values in the columns that are compared, as texts, ``[runs]`` per column;
-            None and NaN are the same text. is_floor: whether all runs are floors, which have no head.
+        trials: one per run. axes: the runs' values in the columns that are compared, and what identifies their data if
+            records tell it, as texts, ``[runs]`` per column; None and NaN are the same text. is_floor: whether all runs
+            are floors, which have no head.
     """
 
     trials: list[Trial]
@@ -149,7 +151,8 @@ def sides_of(groups: Sequence[pd.DataFrame]) -> list[Side]:
     good = good.assign(counts=scores_of(good), init_seed=good["init_seed"].where(~floors, NO_SEED))
     fields = good[list(Trial._fields[:-1])].itertuples(index=False, name=None)
     trials = [Trial._make((*each, stores)) for each, stores in zip(fields, stores_of(good), strict=True)]
-    texts = {name: list(map(_text, good[name].tolist())) for name in (*AXES, *OTHERS)}
+    told = [*AXES, *OTHERS, *([IDENTITY] if IDENTITY in good else [])]
+    texts = {name: list(map(_text, good[name].tolist())) for name in told}
     found = []
     for group in range(len(groups)):
         first, last = np.searchsorted(number, (group, group + 1))
@@ -175,6 +178,9 @@ def pair_runs(
     differs = _differing(ours, theirs, told, chosen)
     axes = [name for name in AXES if name not in (*told, *differs, *chosen, "init_from")]
     axes += [name for name in ("data_seed", "metric", SCORED_ON) if name not in told]
+    # Data sets may share a name. Records of an earlier fusionkit do not tell what identifies theirs.
+    if DATA not in told and all(IDENTITY in side.axes and all(side.axes[IDENTITY]) for side in sides):
+        axes.append(IDENTITY)
     # In a transfer each fusion starts from its own run, so these digests never agree between fusions. They are matched
     # only where runs of one group would otherwise have equal keys.
     whole = [side.keys([*axes, "init_seed"]) for side in sides]

@@ -204,6 +204,15 @@ def test_other_tasks_and_data_never_pair() -> None:
     assert len(told.ours) == 5
 
 
+def test_data_sets_of_one_name_pair_only_where_data_are_compared() -> None:
+    ours, theirs = runs("linear", LINEAR, data_identity="a"), runs("last", LAST, data_identity="b")
+    assert len(pairs_of(ours, theirs, ["fusion"]).ours) == 0
+    assert len(pairs_of(ours, theirs, ["fusion", "data"]).ours) == 5
+    assert len(pairs_of(ours, theirs.drop(columns="data_identity"), ["fusion"]).ours) == 5  # an earlier fusionkit's
+    assert len(pairs_of(ours, theirs.assign(data_identity=None), ["fusion"]).ours) == 5
+    assert len(pairs_of(ours, theirs.assign(data_identity="a"), ["fusion"]).ours) == 5
+
+
 def test_runs_that_begin_from_other_runs_pair_all_the_same() -> None:
     ours = table(*(runs("linear", [score], [seed], init_from=f"a{seed}") for seed, score in enumerate(LINEAR)))
     theirs = table(*(runs("last", [score], [seed], init_from=f"b{seed}") for seed, score in enumerate(LAST)))
@@ -375,6 +384,26 @@ def test_against_a_floor_every_init_seed_of_a_crossed_design_counts() -> None:
         found = row(compare(RunGroups(frame), baseline), fusion=ours)
         assert (found["difference"], found["pairs"]) == (pytest.approx(difference), 2)
         assert found["difference_se_seeds"] == pytest.approx(math.sqrt((0.01 + 0.04) / 4))
+
+
+def test_of_crossed_draws_and_init_seeds_every_interval_and_test_is_students() -> None:
+    seeds: dict[str, Any] = {"seeds": [0, 0, 1, 1, 2, 2], "init_seeds": [0, 1] * 3}
+    frame = table(runs("last", [0.5] * 6, **seeds), runs("linear", [0.6, 0.7, 0.6, 0.8, 0.7, 0.9], **seeds))
+    student = row(compare(RunGroups(frame), "last", test="t"), fusion="linear")
+    assert student["p"] != 2 / 2**3  # what sign flips of three draws would give
+    every: list[dict[str, Any]] = [{}, {"test": "bootstrap"}, {"interval": "bootstrap"}]
+    for options in every:
+        found = row(compare(RunGroups(frame), "last", **options), fusion="linear")
+        assert found.equals(student)
+    alone = runs("last", LAST), runs("linear", LINEAR)
+    drawn, usual = (compare(RunGroups(table(*alone)), "last", interval=each) for each in ("bootstrap", "t"))
+    assert row(drawn, fusion="linear")["low"] > row(usual, fusion="linear")["low"]
+
+
+def test_runs_that_were_stopped_are_counted_below_the_table() -> None:
+    stopped = runs("last", LAST[:2], lr=0.1, status="stopped")
+    notes = tabulate(table(runs("last", LAST), stopped)).attrs["notes"]
+    assert "2 runs stopped early by halving: left out" in notes
 
 
 def of_languages(*languages: str) -> pd.DataFrame:
