@@ -70,8 +70,8 @@ class CannotStartError(UsageError):
     """An encoder whose upper layers cannot be computed from the stored states of the layer below: exit code 2."""
 
 
-class SourceWarning(UserWarning):
-    """A fusion or head that is not fusionkit's is imported from a file that has changed since the run was trained."""
+class FusionkitWarning(UserWarning):
+    """A warning for the user: commands print its text alone, without a line of code."""
 
 
 @contextmanager

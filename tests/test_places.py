@@ -180,3 +180,10 @@ def test_a_place_that_does_not_answer_is_not_an_empty_one(
     assert memory.is_file() is False
     with pytest.raises(StoreError, match="cannot use memory://places/folder"):
         ask(memory)
+
+
+def test_a_file_that_another_process_has_just_renamed_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"1234")
+    (tmp_path / "gone").symlink_to(tmp_path / "renamed")  # a name in the listing, without a file
+    assert sizes_below(tmp_path) == {"there": 4}
+    assert read_all(tmp_path, ["there", "gone", "absent"]) == {"there": b"1234"}

@@ -15,7 +15,7 @@ import click
 
 from fusionkit.cli.options.usage_errors import as_usage_error
 from fusionkit.encoder.tokenizer_threads import keep_tokenizers_serial
-from fusionkit.errors import FusionkitError, SourceWarning, UsageError, first_line, unknown_name
+from fusionkit.errors import FusionkitError, FusionkitWarning, UsageError, first_line, unknown_name
 from fusionkit.lazy import uncollected
 from fusionkit.printable import printable
 
@@ -77,7 +77,7 @@ _usual = warnings.showwarning
 
 def _shown(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     """Print fusionkit's own warnings without the line of code that they come from."""
-    if issubclass(category, SourceWarning):
+    if issubclass(category, FusionkitWarning):
         click.echo(printable(f"fusionkit: {message}"), err=True)
     else:
         _usual(message, category, *where, **more)
@@ -103,7 +103,7 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
         warnings.showwarning = _shown
-        warnings.filterwarnings("default", category=SourceWarning)
+        warnings.filterwarnings("default", category=FusionkitWarning)
         try:
             sys.exit(group.main(prog_name="fusionkit", standalone_mode=False) or 0)
         except click.exceptions.NoArgsIsHelpError as error:

@@ -6,19 +6,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
 from fusionkit.errors import UsageError
 from fusionkit.plural import few
-from fusionkit.store import Store
+from fusionkit.store import Split, Store
 from fusionkit.store.manifest import input_kind
 from fusionkit.store.same_encoder import shown_identity
 from fusionkit.tags import are_span_tags
 
 
-def train_examples(store: Store) -> pd.DataFrame:
-    """The examples whose columns the task is inferred from: those of train, or of the first split without train."""
-    return store["train" if "train" in store.splits else store.splits[0]].examples
+def train_split(store: Store) -> Split:
+    """The split from whose columns the task is inferred: train, or without train the first."""
+    return store["train" if "train" in store.splits else store.splits[0]]
 
 
 def distinct(stores: Sequence[Store]) -> tuple[Store, ...]:
@@ -61,7 +59,7 @@ def check_same_encoder(stores: Sequence[Store], but: Sequence[str] = ()) -> None
 
 def refuse_without(stores: Sequence[Store], column: str) -> None:
     """Raise UsageError if a store lacks the column to learn."""
-    found = [list(train_examples(store).columns) for store in stores]
+    found = [train_split(store).column_names for store in stores]
     lacking = [store for store, columns in zip(stores, found, strict=True) if column not in columns]
     if lacking:
         raise UsageError(

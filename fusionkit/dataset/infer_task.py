@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fusionkit.dataset.compatibility import train_examples
+from fusionkit.dataset.compatibility import train_split
 from fusionkit.dataset.mlm import choose_mlm
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.plural import few
-from fusionkit.store import Store
+from fusionkit.store import Split, Store
 from fusionkit.tasks import ALONE, SHORT, TASKS, Task, tasks_of
 from fusionkit.tasks.joint import columns_of
 
@@ -28,14 +28,14 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
         return masked
     columns = store.manifest["columns"]
     tags, labels, pair = columns["tags"], columns["labels"], columns["pair"]
-    frame = train_examples(store)
+    train = train_split(store)
     known = f"tags {', '.join(tags) or 'none'}; labels {', '.join(labels) or 'none'}"
     if task is not None and task not in TASKS:
         raise unknown_name("task", task, (*TASKS, *SHORT))
     if label is not None:
-        if label not in frame.columns:
-            raise unknown_name("column", label, frame.columns)
-        listed = _holds_lists(frame[label])
+        if label not in train.column_names:
+            raise unknown_name("column", label, train.column_names)
+        listed = _holds_lists(train.columns([label])[label])
     elif task is not None:
         listed = TASKS[task].of_lists
     else:
@@ -48,12 +48,12 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
             )
         listed = bool(tags)
     if task is None:
-        measured = not listed and _is_measured(frame.get(label or labels[0]))
+        measured = not listed and _is_measured(_column(train, label or labels[0]))
         sentences = "pair-classification" if pair else "classification"
         task = "tagging" if listed else "regression" if measured else sentences
     chosen = TASKS[task]
     if chosen.several and label is None:
-        tags = _candidates(chosen, columns, frame)
+        tags = _candidates(chosen, columns, train)
     if label is None and not (tags if listed else labels):
         wanted = ("a list of labels" if chosen.several else "one tag a word") if listed else "one label an example"
         raise UsageError(
@@ -68,9 +68,9 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
         raise _unsuited(label, chosen, wanted, "lists" if listed else "single values")
     column = label or (tags if listed else labels)[0]
     if chosen.numeric:
-        column = label or next(iter(_candidates(chosen, columns, frame)), column)
-        if not _is_numeric(frame.get(column)):
-            found = f"values like {_no_number(frame[column])!r}" if column in frame.columns else "none in train"
+        column = label or next(iter(_candidates(chosen, columns, train)), column)
+        if not _is_numeric(values := _column(train, column)):
+            found = "none in train" if values is None else f"values like {_no_number(values)!r}"
             raise _unsuited(column, chosen, "a column of numbers, empty cells where one is missing", found, MEND)
     if chosen.needs_pair and not pair:
         raise UsageError(
@@ -82,13 +82,20 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
     return chosen, column
 
 
-def _candidates(task: Task, columns: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
+def _candidates(task: Task, columns: Mapping[str, Any], train: Split) -> list[str]:
     """The columns that a task could learn, the best guess first; ``columns`` are the roles."""
     if task.several:
         words = (columns["tokens"], *columns["tags"])
-        return [name for name in frame.columns if name not in words and _holds_lists(frame[name])]
+        others = train.columns(name for name in train.column_names if name not in words)
+        return [name for name in others.columns if _holds_lists(others[name])]
     found: list[str] = columns["tags" if task.of_lists else "labels"]
-    return [name for name in found if _is_numeric(frame.get(name))] if task.numeric else found
+    return [name for name in found if _is_numeric(_column(train, name))] if task.numeric else found
+
+
+def _column(split: Split, name: str) -> pd.Series[Any] | None:
+    """One column of a split's examples; no others are read, because texts may be far larger than labels."""
+    found: pd.Series[Any] | None = split.columns([name]).get(name)
+    return found
 
 
 def guess_note(store: Store, task: str | None, label: str | None) -> str | None:
@@ -104,7 +111,7 @@ def guess_note(store: Store, task: str | None, label: str | None) -> str | None:
     if task is None:  # then --label may also name a column that suits another task
         found = roles["tags" if chosen.of_lists else "labels"]
     else:
-        found = _candidates(chosen, roles, train_examples(store))
+        found = _candidates(chosen, roles, train_split(store))
     others = [name for name in found if name != column]
     return f"learns {column}; also there: {few(others, 4)} (--label chooses)" if others else None
 
@@ -159,8 +166,8 @@ def _joint_columns(store: Store, tasks: Mapping[str, Task], label: str | None) -
         )
     if all("=" in each for each in named):
         return [columns_of(",".join(named), tasks)[name] for name in tasks]
-    frame = train_examples(store)
-    if named[0] in frame.columns and _holds_lists(frame[named[0]]):
+    first = _column(train_split(store), named[0])
+    if first is not None and _holds_lists(first):
         named.reverse()
     return named
 

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from upath import UPath
 
-from fusionkit.errors import SourceWarning, StoreError, UsageError
+from fusionkit.errors import FusionkitWarning, StoreError, UsageError
 from fusionkit.io.files import disk_errors, parse_json
 from fusionkit.io.locks import NO_LOCKS, holder_of, is_locked, sign, this_process, try_lock
 from fusionkit.io.object_storage import UnansweredError, ask
@@ -156,7 +156,7 @@ def _locked_file(path: Path, out: Place) -> IO[str] | None:
             raise
         path.unlink(missing_ok=True)
         text = f"{path.parent} lies on a file system without locks: start no second encode into {out.name}"
-        warnings.warn(text, SourceWarning, stacklevel=2)
+        warnings.warn(text, FusionkitWarning, stacklevel=2)
         return None
     if file is None:
         raise _held(out, holder_of(path))

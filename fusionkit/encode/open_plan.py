@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fusionkit.encode.job import Job
 from fusionkit.encode.lock import refuse_held
 from fusionkit.encode.plan import refuse_over_budget, write_plan
-from fusionkit.encode.publish import has_leftovers
+from fusionkit.encode.publish import has_leftovers, refuse_strangers
 from fusionkit.errors import StoreError
 from fusionkit.io.object_storage import UnansweredError
 from fusionkit.io.places import Place, UnreadableError, place_errors, remove
@@ -36,7 +36,8 @@ def open_plan(job: Job, overwrite: bool, stop: Callable[[], bool] = lambda: Fals
 
     Raises:
         IdentityError: the place holds a store with another identity or compression. UsageError: the finished store
-            would be larger than the job's budget. StoppedError: ``stop`` returned True while a new plan was made.
+            would be larger than the job's budget, or a store to be replaced has other files in its folder.
+            StoppedError: ``stop`` returned True while a new plan was made.
     """
     out = job.out
     plan = _found(job, overwrite)
@@ -69,7 +70,10 @@ def _found(job: Job, overwrite: bool) -> dict[str, Any] | None:
     Errors as :func:`open_plan`.
     """
     out, wanted = job.out, _requested(job)
-    if not is_store(out) or (overwrite and not _is_begun(out, wanted)):
+    if not is_store(out):
+        return None
+    if overwrite and not _is_begun(out, wanted):
+        refuse_strangers(out)
         return None
     complete = is_complete(out)
     plan = checked(out / MANIFEST) if complete else read_plan(out)

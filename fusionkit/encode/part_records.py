@@ -24,7 +24,7 @@ from fusionkit.store.layout import chunk_name, part_path
 from fusionkit.store.manifest import read_manifest, read_plan, split_layout
 from fusionkit.store.presence import STATES, is_complete, states_path
 
-FAILED = "failed"
+PARTS, FAILED = "parts", "failed"
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def all_parts(plan: dict[str, Any]) -> list[Part]:
 def finished_parts(store: Place, plan: dict[str, Any]) -> dict[Part, PartRecord]:
     """The records of the parts that are done: valid records whose chunks are there."""
     names = {part: part_path(store, part.split, part.chunk).name for part in all_parts(plan)}
-    contents = read_all(store / "parts", list(names.values()))
+    contents = read_all(store / PARTS, list(names.values()))
     sizes: dict[str, int] = {}
-    for split in plan["splits"]:
+    for split in () if isinstance(store, Path) else plan["splits"]:
         sizes |= {f"{STATES}/{split}/{name}": size for name, size in sizes_below(states_path(store) / split).items()}
     found, digest = {}, plan_digest(plan)
     for part, name in names.items():
@@ -83,8 +83,10 @@ def finished_part(store: Place, plan: dict[str, Any], part: Part) -> PartRecord 
     path = part_path(store, part.split, part.chunk)
     if not is_file(path):
         return None
-    names = [chunk_name(part.split, part.chunk, array.name) for array in split_layout(plan, part.split).arrays]
-    sizes = {name: size_of(store / name) for name in names if is_file(store / name)}
+    sizes: dict[str, int] = {}
+    if not isinstance(store, Path):
+        names = [chunk_name(part.split, part.chunk, array.name) for array in split_layout(plan, part.split).arrays]
+        sizes = {name: size_of(store / name) for name in names if is_file(store / name)}
     return _valid_record(read_bytes(path), store, plan, plan_digest(plan), part, sizes)
 
 
@@ -94,7 +96,7 @@ def _valid_record(
     """The record with this content, if it is the part's and its chunks are there.
 
     Args:
-        digest: of the plan. sizes: of chunks, by name.
+        digest: of the plan. sizes: of the chunks on object storage, by name.
     """
     layout = split_layout(plan, part.split)
     start, stop = layout.chunk_rows(part.chunk)
@@ -117,12 +119,11 @@ def _valid_record(
 
 
 def _chunk_is_there(record: PartRecord, store: Place, part: Part, array: str, sizes: dict[str, int]) -> bool:
-    name = chunk_name(part.split, part.chunk, array)
-    if sizes.get(name) != record.sizes[array]:
-        return False
-    chunk = store / name
+    name, size = chunk_name(part.split, part.chunk, array), record.sizes[array]
+    if isinstance(chunk := store / name, Path):
+        return chunk.stat().st_size == size and written_checksum(chunk) == record.crc32c[array]
     # An object on remote storage is complete or absent, so one request per chunk would tell nothing more.
-    return not isinstance(chunk, Path) or written_checksum(chunk) == record.crc32c[array]
+    return sizes.get(name) == size
 
 
 def record_failure(store: Place, part: Part, error: Exception, attempts: int) -> None:

@@ -191,16 +191,18 @@ def quick_switches() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def commit(out: Place, plan: dict[str, Any], device: str) -> dict[str, Any]:
+def commit(
+    out: Place, plan: dict[str, Any], device: str, records: dict[Part, PartRecord] | None = None
+) -> dict[str, Any]:
     """Write the manifest, which completes the store, and remove the plan.
 
     Args:
-        device: what the parts were encoded on.
+        device: what the parts were encoded on. records: of the finished parts; None to read them.
 
     Raises:
         StoreError: a part is not finished, or a file of the plan was changed.
     """
-    records = finished_parts(out, plan)
+    records = finished_parts(out, plan) if records is None else records
     for part in all_parts(plan):
         if part not in records:
             raise StoreError(

@@ -19,10 +19,12 @@ from upath import UPath
 from fusionkit.errors import UsageError
 from fusionkit.io.files import disk_errors, sync_folder, sync_tree, write_durably
 from fusionkit.io.places import Place, is_file, is_folder, listed, reading, remove_below, sizes_below, upload
-from fusionkit.store.presence import MANIFEST, PLAN, is_store, states_path
+from fusionkit.plural import few
+from fusionkit.store.presence import MANIFEST, PLAN, STATES, is_store, states_path
 
 MARKER = ".planning"  # on object storage
 COPYING = ".fusionkit-planning"  # in a local folder: what is copied, under a name that no other program gives
+OWN = {MANIFEST, PLAN, STATES, "examples", "parts", "failed", "lm_head.safetensors", COPYING, MARKER}  # of a store
 IMMOVABLE = (errno.EBUSY, errno.EXDEV)  # of a mount point; of a folder of a lower layer of an overlay file system
 
 
@@ -110,6 +112,21 @@ def refuse_foreign(out: Place) -> None:
             expected="a new place, an empty folder or a store",
             received="a file" if is_file(out) else "a folder with other files",
             remedy="choose another --out; nothing was touched",
+        )
+
+
+def refuse_strangers(out: Place) -> None:
+    """Raise UsageError if a store that is to be replaced has other files in its folder, such as runs: they would be
+    lost. Hidden files do not count.
+    """
+    names = {place.name for place in listed(out)} - OWN
+    strange = sorted(name for name in names if not name.startswith(".") and not name.endswith(".partial"))
+    if strange:
+        raise UsageError(
+            f"{out} holds files that do not belong to the store: --overwrite would remove them",
+            expected="the store's own files alone",
+            received=few(strange, 3),
+            remedy="move them elsewhere, or choose another --out; nothing was touched",
         )
 
 

@@ -16,16 +16,16 @@ from fusionkit.encode.lock import only_encoder
 from fusionkit.encode.part_records import all_parts
 from fusionkit.encode.parts import PartEncoder
 from fusionkit.encoder import Encoder
-from fusionkit.errors import IdentityError, StoreError
+from fusionkit.errors import StoreError
 from fusionkit.io.files import write_json
 from fusionkit.io.places import Place, place_errors
 from fusionkit.specs import MASKED
 from fusionkit.store import Store
 from fusionkit.store.chunks import UNREAD
 from fusionkit.store.layout import NOT_MASKED, chunk_name, read_small
-from fusionkit.store.manifest import read_manifest, refuse_other, split_layout
+from fusionkit.store.manifest import read_manifest, split_layout
 from fusionkit.store.presence import MANIFEST
-from fusionkit.store.same_encoder import differing
+from fusionkit.store.same_encoder import refuse_other_encoder
 
 BAD_DISK = os.strerror(errno.EIO)
 
@@ -70,26 +70,27 @@ def repair(store: Place, parts: list[Part], encoder: Encoder) -> list[Part]:
         manifest then has the new checksums.
 
     Raises:
-        IdentityError: the encoder is not the one that made the store. HeldError: another process encodes into it.
+        EncoderError: the encoder is not the one that made the store. HeldError: another process encodes into it.
     """
     changed = []
     with place_errors(store), only_encoder(store) as check_lock:
         manifest = read_manifest(store)
-        recorded = manifest["identity"]["encoder"]
-        if differing(encoder.identity, recorded):
-            try:
-                refuse_other(store, {"encoder": recorded}, {"encoder": encoder.identity})
-            except IdentityError as error:
-                raise IdentityError(error.what, remedy="name the encoder that made the store with --encoder") from None
+        what = f"the encoder {encoder.name!r} is not the one that made {store}"
+        remedy = "name the encoder that made the store with --encoder"
+        refuse_other_encoder(encoder.identity, manifest["identity"]["encoder"], what, remedy)
+        computed_with = manifest["provenance"].setdefault("computed_with", [])
         part_encoder = PartEncoder(store, manifest, encoder)
         for part in parts:
-            checksums = part_encoder.encode(part, check=check_lock).crc32c
+            record = part_encoder.encode(part, check=check_lock)
             chunks = manifest["splits"][part.split]["chunks"]
-            if checksums != {name: chunks[name][part.chunk] for name in checksums}:
-                for name, crc32c in checksums.items():
+            if differ := record.crc32c != {name: chunks[name][part.chunk] for name in record.crc32c}:
+                for name, crc32c in record.crc32c.items():
                     chunks[name][part.chunk] = crc32c
-                write_json(store / MANIFEST, manifest)
                 changed.append(part)
+            if new := record.computed_with not in computed_with:
+                computed_with.append(record.computed_with)
+            if differ or new:
+                write_json(store / MANIFEST, manifest)
     return changed
 
 

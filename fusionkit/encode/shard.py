@@ -17,11 +17,11 @@ from typing import NamedTuple
 from fusionkit.encode.job import EncodeReport, Job, NoProgress
 from fusionkit.encode.lock import HeldError, only_encoder, refuse_other_shares
 from fusionkit.encode.open_plan import is_finished, left_as_it_is, open_plan
-from fusionkit.encode.part_records import all_parts, finished_parts
+from fusionkit.encode.part_records import PARTS, all_parts, finished_parts
 from fusionkit.encode.pipeline import commit, serial_parts
 from fusionkit.encode.publish import clear_leftovers
 from fusionkit.errors import StoppedError, UsageError
-from fusionkit.io.places import place_errors
+from fusionkit.io.places import listed, place_errors
 from fusionkit.store.presence import is_complete, is_store
 
 WAIT_SECONDS = 0.5
@@ -91,10 +91,12 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
             if is_complete(out):
                 manifest = open_plan(job, overwrite=False).plan
                 return EncodeReport("complete", time.perf_counter() - began, tokens, manifest)
-            if finished_parts(out, plan).keys() < set(parts):
+            # The lock is held: most shares see from the number of records that others have work left.
+            records = finished_parts(out, plan) if len(listed(out / PARTS)) >= len(parts) else {}
+            if len(records) < len(parts):
                 return EncodeReport("share", time.perf_counter() - began, tokens, plan)
             clear_leftovers(out)  # all parts are finished, and there are no other shares: no process writes any more
-            manifest = commit(out, plan, job.device or str(job.encoder.device))
+            manifest = commit(out, plan, job.device or str(job.encoder.device), records)
         return EncodeReport("resumed" if resumed else "encoded", time.perf_counter() - began, tokens, manifest)
 
 

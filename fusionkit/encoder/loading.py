@@ -102,7 +102,8 @@ def load_encoder(
     # Frozen: no dropout, no gradients.
     model = model.eval().requires_grad_(False).to(target)
     layers, hidden, causal = probe(reference, model, target)
-    pooling = _pooling_of(place, revision)
+    with loading_errors(reference):
+        pooling = _pooling_of(place, revision)
     return Encoder(
         name=reference if untrained is None else untrained_name(reference, untrained),
         model=model,
@@ -218,9 +219,12 @@ def _optional_file(place: str, name: str, revision: str | None) -> str | None:
 
 def _pooling_of(place: str, revision: str | None) -> dict[str, Any] | None:
     """The pooling configuration of a sentence encoder's folder, or None."""
-    with quiet_transformers():
-        pooling = _optional_file(place, "1_Pooling/config.json", revision)  # where sentence-transformers keeps it
-    return json.loads(Path(pooling).read_text()) if pooling else None
+    if (pooling := _optional_file(place, "1_Pooling/config.json", revision)) is None:  # of sentence-transformers
+        return None
+    try:
+        return dict(json.loads(Path(pooling).read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"1_Pooling/config.json: {error}") from error
 
 
 def _sentence_rows_of(pooling: dict[str, Any] | None, config: Any, tokenizer: Any, causal: bool) -> str:

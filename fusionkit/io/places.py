@@ -216,9 +216,8 @@ def upload(files: dict[str, Path], folder: UPath) -> None:
 def sizes_below(folder: Place) -> dict[str, int]:
     """Bytes of each file below a folder, by its path inside it; one listing if the place is remote."""
     if isinstance(folder, Path):
-        return {
-            path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()
-        }
+        sizes = ((path.relative_to(folder).as_posix(), _size_if_file(path)) for path in folder.rglob("*"))
+        return {name: size for name, size in sizes if size is not None}
     with place_errors(folder):
         try:
             found = ask(folder, "find", folder.path, detail=True, size=None)
@@ -226,6 +225,14 @@ def sizes_below(folder: Place) -> dict[str, int]:
             return {}
     prefix = len(folder.fs._strip_protocol(folder.path).rstrip("/")) + 1
     return {name[prefix:]: int(facts["size"]) for name, facts in found.items() if facts["type"] == "file"}
+
+
+def _size_if_file(path: Path) -> int | None:
+    """The bytes of a local file; None for anything else, also for a file that another process has just renamed."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        found = path.stat()
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return None
 
 
 def listed(folder: Place) -> list[Place]:
@@ -245,7 +252,11 @@ def listed(folder: Place) -> list[Place]:
 def read_all(folder: Place, names: list[str]) -> dict[str, bytes]:
     """The contents of some files below a folder, without absent ones; concurrent requests if the place is remote."""
     if isinstance(folder, Path):
-        return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+        contents = {}
+        for name in names:  # another process may remove files meanwhile
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                contents[name] = (folder / name).read_bytes()
+        return contents
     there = sizes_below(folder)  # one request finds all absent files
     wanted_there = [name for name in names if name in there]
     requests = [Request("cat_file", ((folder / name).path,), size=None) for name in wanted_there]

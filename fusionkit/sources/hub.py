@@ -144,6 +144,13 @@ def with_class_names(features: Any, batch: pa.RecordBatch, start: int) -> pa.Rec
 
 
 def _name(names: list[str], number: int | None) -> str | None:
+    if number is not None and number >= len(names):
+        raise DataError(
+            f"the class number {number} has no name",
+            expected=f"one of 0 to {len(names) - 1}, which the data set names, or -1 for none",
+            received=str(number),
+            remedy="mend the column, or its names",
+        )
     return names[number] if number is not None and number >= 0 else None
 
 

@@ -56,6 +56,7 @@ def _piece(path: Path, rows: list[dict[str, Any]]) -> pa.RecordBatch:
     columns = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         try:
+            name.encode()  # a column's name may have lone surrogates too
             columns[name] = pa.array([row.get(name) for row in rows])
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise mixed_types(str(path), name, error) from error

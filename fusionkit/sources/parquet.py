@@ -26,7 +26,7 @@ def read_parquet(path: Path) -> Iterator[pa.RecordBatch]:
             change = _class_names_by(file.schema_arrow) if named else _without_dictionaries
             for batch in file.iter_batches(PIECE_EXAMPLES):
                 yield change(batch)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (ValueError, OSError) as error:  # Arrow's, or of `datasets`, which cannot read the names of classes
         raise DataError(
             f"{path} is not a readable Parquet file", received=first_line(error), remedy="write it again"
         ) from error

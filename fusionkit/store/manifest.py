@@ -8,7 +8,7 @@ from typing import Any
 
 from fusionkit.errors import IdentityError, StoppedError, StoreError
 from fusionkit.io.files import read_json
-from fusionkit.io.places import Place, is_file, is_there, sizes_below
+from fusionkit.io.places import Place, is_file, is_there, listed
 from fusionkit.lm_head import ACTIVATIONS
 from fusionkit.plural import counted
 from fusionkit.specs import COMPRESSIONS, MASKED, digest_of
@@ -37,7 +37,8 @@ PLANNED: dict[str, Any] = {
     "columns": {"text": TEXT, "pair": TEXT, "tokens": TEXT, "tags": [str], "labels": [str]},
     "identity": {
         "encoder": {"weights": str, "revision": TEXT}, "rows": str, "layers": [int], "dtype": str,
-        "compute_dtype": str, "columns": {"tokens": TEXT}, "data": {"*": str}, "versions": {"*": str},
+        "compute_dtype": str, "max_length": int, "columns": {"tokens": TEXT}, "data": {"*": str},
+        "versions": {"*": str},
     },
     "splits": {
         "*": {"examples": int, "rows": int, "tokens": int, "rows_per_chunk": int, "masked": int, "cut": int}
@@ -65,7 +66,7 @@ def read_manifest(path: Place) -> dict[str, Any]:
     """
     if not is_complete(path):
         if is_file(path / PLAN):
-            done = len(sizes_below(path / "parts"))
+            done = sum(place.name.endswith(".json") for place in listed(path / "parts"))
             raise StoreError(
                 f"the store {path} is not finished",
                 expected="a manifest.json",

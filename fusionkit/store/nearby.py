@@ -41,8 +41,15 @@ def refuse_storeless(places: Iterable[Place]) -> None:
 
 def _finished(place: Place) -> list[Place]:
     """The place of a store, or those of the stores in it; none where a local folder cannot be read."""
+    if _is_finished(place):
+        return [place]
     with suppress(UnreadableError):
-        if is_file(place / MANIFEST):
-            return [place]
-        return [inside for inside in sorted(listed(place), key=str) if is_file(inside / MANIFEST)]
+        return list(filter(_is_finished, sorted(listed(place), key=str)))
     return []
+
+
+def _is_finished(place: Place) -> bool:
+    """Whether this is a finished store; not if it cannot be read: one such folder must not hide those beside it."""
+    with suppress(UnreadableError):
+        return is_file(place / MANIFEST)
+    return False

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fusionkit import load, registry
-from fusionkit.errors import SourceWarning, UsageError
+from fusionkit.errors import FusionkitWarning, UsageError
 from fusionkit.exported import FusedHead
 
 Command = Callable[..., Any]
@@ -130,7 +130,7 @@ def test_changed_code_is_told_of_wherever_a_run_is_loaded(
     done = fusionkit("predict", folder, "a room in Oslo")
     assert done.code == 0
     assert done.err.count(f"fusionkit: {HEAD} has changed since: clilab.heads was sha256") == 1
-    with pytest.warns(SourceWarning, match="has changed since"):
+    with pytest.warns(FusionkitWarning, match="has changed since"):
         load(folder, device="cpu")
     again = fusionkit("fit", store, "--sweep", lab / "sweep.yaml", *CHOICES, "--out", runs)
     assert again.code == 0

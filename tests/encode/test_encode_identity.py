@@ -109,11 +109,25 @@ def test_what_does_not_change_the_numbers_is_no_other_work(few: Source, encoded:
 
 
 def test_overwrite_replaces_other_work(few: Source, encoded: Encoding, store: Path) -> None:
-    (store / "of-the-old-store").touch()
+    (store / ".DS_Store").touch()
+    (store / "parts" / "of-the-old-store").touch()
     assert encoded(few, store, rows="cls", overwrite=True).outcome == "encoded"
     assert open_store(store).rows == "cls"
-    assert not (store / "of-the-old-store").exists()
+    assert not list(store.rglob("of-the-old-store"))
     assert [path.name for path in store.parent.iterdir()] == ["s"]
+
+
+def test_overwrite_removes_no_files_that_are_not_the_stores(
+    few: Source, encoded: Encoding, content: Callable[[Path], dict[str, bytes]], store: Path
+) -> None:
+    (store / "runs").mkdir()
+    (store / "runs" / "run.json").write_text("{}")
+    before = content(store)
+    with pytest.raises(UsageError, match="--overwrite would remove them") as caught:
+        encoded(few, store, rows="cls", overwrite=True)
+    assert caught.value.received == "runs"
+    assert content(store) == before
+    assert encoded(few, store, overwrite=False).outcome == "complete"
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -11,6 +11,7 @@ import shutil
 import string
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ import torch
 
 from fusionkit.encode.repair import compare_sample, damaged_parts, repair
 from fusionkit.encoder import Encoder
-from fusionkit.errors import IdentityError, StoreError
+from fusionkit.errors import EncoderError, StoreError
 from fusionkit.sources import Source
 from fusionkit.store import layout, open_store, verify_store
 
@@ -72,6 +73,15 @@ def test_a_chunk_that_comes_out_otherwise_is_told_and_recorded(store: Path, whol
     assert [i for i in range(7) if before[i] != after[i]] == [3]
 
 
+def test_what_a_mended_part_was_computed_with_is_recorded(store: Path, whole: Path, encoder: Encoder) -> None:
+    (store / CHUNKS.format("train", 3)).unlink()
+    elsewhere = {**encoder.computes_with, "threads": 99}
+    with mock.patch.object(Encoder, "computes_with", elsewhere):
+        assert repair(store, damaged_parts(store, faults(store)), encoder) == []
+    (before, after) = (json.loads((s / "manifest.json").read_text())["provenance"] for s in (whole, store))
+    assert after["computed_with"] == [*before["computed_with"], elsewhere]
+
+
 def test_a_store_whose_records_name_no_plan_is_mended(
     store: Path, whole: Path, encoder: Encoder, assert_same: Callable[[Path, Path], None]
 ) -> None:
@@ -89,7 +99,7 @@ def test_a_store_whose_records_name_no_plan_is_mended(
 def test_another_encoder_repairs_nothing(store: Path, encoder: Encoder) -> None:
     (store / CHUNKS.format("train", 3)).unlink()
     other = dataclasses.replace(encoder, identity={**encoder.identity, "weights": "0123"})
-    with pytest.raises(IdentityError, match=r"encoder\.weights") as caught:
+    with pytest.raises(EncoderError, match=r"is not the one that made .*: its weights differ") as caught:
         repair(store, damaged_parts(store, faults(store)), other)
     assert "--encoder" in str(caught.value.remedy)
     assert faults(store) == {CHUNKS.format("train", 3): "missing"}

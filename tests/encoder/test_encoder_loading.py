@@ -224,10 +224,13 @@ def test_layers_of_different_widths_are_refused(tiny: Callable[[str], Any], tmp_
         ("config.json", b'{"model_type": "no-such-architecture"}'),
         ("model.safetensors", b"\x08\x00"),
         ("tokenizer.json", b"[]"),
+        ("1_Pooling/config.json", b""),
+        ("1_Pooling/config.json", b"[1]"),
     ],
 )
 def test_a_damaged_file_is_one_error(copy: Callable[[str], Path], file: str, content: bytes) -> None:
     folder = copy("bert")
+    (folder / file).parent.mkdir(exist_ok=True)
     (folder / file).write_bytes(content)
     assert "cannot load the encoder" in refusal(folder).what
 

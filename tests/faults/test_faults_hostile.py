@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from fusionkit.cluster import read_settings
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
-from fusionkit.errors import FusionkitError, SourceWarning
+from fusionkit.errors import FusionkitError, FusionkitWarning
 from fusionkit.exported import export_run, open_heads
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.sweep.file import read_sweep
@@ -95,7 +95,7 @@ def refusal(path: Path) -> FusionkitError | None:
     read = next(reader for end, reader in READERS.items() if path.name.endswith(end))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SourceWarning)
+            warnings.simplefilter("ignore", FusionkitWarning)
             read(path)
     except FusionkitError as error:
         return error

@@ -72,6 +72,7 @@ def test_integers_beside_fractions_become_floats(tmp_path: Path) -> None:
         ('{"text": 7}', "column 'text' mixes types"),
         ('{"text": ["a"]}', "column 'text' mixes types"),
         ('{"text": "\\ud800"}', "column 'text' holds a value that cannot be stored"),
+        ('{"\\ud800": 1}', r"column '\ud800' holds a value that cannot be stored"),
     ],
 )
 def test_a_line_that_does_not_fit_is_named(tmp_path: Path, line: str, named: str) -> None:

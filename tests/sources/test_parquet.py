@@ -35,6 +35,25 @@ def test_class_labels_kept_in_the_schema_by_datasets_become_their_names(tmp_path
     assert table.column("text").to_pylist() == ["a b", "c", "d"]
 
 
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        ("", "the class number 2 has no name"),
+        (
+            '{"info": {"features": {"label": {"names": ["neg"], "_type": "NoSuchType"}}}}',
+            "is not a readable Parquet file",
+        ),
+        ("{", "is not a readable Parquet file"),
+    ],
+)
+def test_class_numbers_without_names_are_one_error(tmp_path: Path, metadata: str, told: str) -> None:
+    schema = datasets.Features({"label": datasets.ClassLabel(names=["neg", "pos"])}).arrow_schema
+    schema = schema.with_metadata({"huggingface": metadata}) if metadata else schema
+    pq.write_table(pa.table({"label": [0, 2]}, schema=schema), tmp_path / "train.parquet")
+    with pytest.raises(DataError, match=told):
+        read(tmp_path / "train.parquet")
+
+
 @pytest.mark.parametrize("by_datasets", [False, True])
 def test_string_views_are_read_as_strings(tmp_path: Path, by_datasets: bool) -> None:
     table = pa.table(

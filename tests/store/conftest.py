@@ -90,7 +90,8 @@ def lay_down(path: Path, dtype: str, compression: str = "none") -> Known:
     split = {"examples": len(LENGTHS), "rows": ROWS, "tokens": ROWS, "rows_per_chunk": PER_CHUNK, "masked": 0, "cut": 0}
     identity = {
         "encoder": {"weights": "none", "revision": None}, "rows": "tokens", "layers": [0, 2, 4], "dtype": dtype,
-        "compute_dtype": "float32", "columns": {"tokens": None}, "data": {"train": "known"}, "versions": {},
+        "compute_dtype": "float32", "max_length": 256, "columns": {"tokens": None}, "data": {"train": "known"},
+        "versions": {},
     }  # fmt: skip
     manifest = {
         "format": "fusionkit-store", "version": 1, "source": "known", "identity": identity, "rows": "tokens",

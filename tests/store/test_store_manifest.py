@@ -92,6 +92,11 @@ def test_a_missing_field_of_a_split_is_named(spoil: Spoil, field: str) -> None:
     assert error.expected == f"a valid field 'splits.train.{field}'"
 
 
+def test_an_identity_without_its_maximum_length_is_named(spoil: Spoil) -> None:
+    error = refusal(spoil(lambda manifest: manifest["identity"].pop("max_length")))
+    assert error.expected == "a valid field 'identity.max_length'"
+
+
 @pytest.mark.parametrize(("field", "value"), each(WRONG))
 def test_a_field_of_a_wrong_kind_is_named(spoil: Spoil, field: str, value: Any) -> None:
     error = refusal(spoil(lambda manifest: manifest.update({field: value})))
@@ -167,6 +172,7 @@ def test_an_unfinished_store_says_how_to_go_on(fresh: Any) -> None:
     (fresh.path / "parts").mkdir()
     for part in range(3):
         (fresh.path / "parts" / f"train-0000{part}.json").write_text("{}")
+    (fresh.path / "parts" / ".train-00003.json.partial").write_text("{}")
     assert (is_store(fresh.path), is_complete(fresh.path)) == (True, False)
     error = refusal(fresh.path)
     assert "is not finished" in error.what

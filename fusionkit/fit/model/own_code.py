@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fusionkit.errors import SourceWarning, UsageError
+from fusionkit.errors import FusionkitWarning, UsageError
 from fusionkit.fusions import REGISTRY as FUSIONS
 from fusionkit.heads import HEADS as OUR_HEADS
 from fusionkit.heads import LM_HEADS
@@ -54,7 +54,7 @@ def source_notes(spec: RunSpec, recorded: Iterable[Mapping[str, Any]] | None) ->
 def warn_of_sources(spec: RunSpec, recorded: Iterable[Mapping[str, Any]] | None) -> None:
     """Warn of a run whose code has changed; Python shows equal warnings once."""
     for note in source_notes(spec, recorded):
-        warnings.warn(SourceWarning(f"{note}; scores and predictions may differ from training's"), stacklevel=2)
+        warnings.warn(FusionkitWarning(f"{note}; scores and predictions may differ from training's"), stacklevel=2)
 
 
 def refuse_untrusted(fusion: str, head: str, method: str, trusted: Iterable[str], place: Path) -> None:

@@ -314,7 +314,7 @@ def watched_count(store: Stores, given: int | str | None) -> int | None:
             received=f"--validate-on {given}",
             remedy="choose a number, like --validate-on 800",
         )
-    return Share(chooser, part).count(len(chooser["validation"].examples))
+    return Share(chooser, part).count(len(chooser["validation"]))
 
 
 def read_layers(store: Stores, spec: RunSpec) -> tuple[int, ...]:
