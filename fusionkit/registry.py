@@ -38,7 +38,7 @@ FIRST_DIGITS = 12  # of a hash that is shown
 class Loaded:
     """The object of an import path, and the module that defines it, which may differ from the path's module.
 
-    ``sha256`` is the hash of that module's file when it was imported; None if there is no file.
+    ``sha256`` is the hash of that module's file when fusionkit first used the object; None if there is no file.
     """
 
     value: Any
@@ -101,6 +101,15 @@ class Registry:
             near = difflib.get_close_matches(name.partition(":")[0], self.names(), n=1, cutoff=0.6)
             hint = f", or did you mean {near[0]!r}?" if near and name == path else ""
             raise error.at(f"{self.kind} {name!r} cannot be imported", f"{error.remedy}{hint}") from error
+
+    def is_redefined(self, name: str) -> bool:
+        """Whether the object of a name is no longer the one that :meth:`load` gives."""
+        path = self.path(name)
+        module, _, dotted = path.partition(":")
+        found: Any = sys.modules.get(module)
+        for part in dotted.split("."):
+            found = getattr(found, part, None)
+        return found is not None and found is not self.load(name).value
 
     def source(self, name: str) -> dict[str, str | None] | None:
         """The entry of a run's record for the code of a name that is not in the table; None for names of the table."""

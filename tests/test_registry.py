@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 
 from fusionkit.errors import UsageError
+from fusionkit.fit.model.own_code import refuse_redefined
 from fusionkit.fusions import build_fusion, fusion_kind, fusion_layers, fusion_name
 from fusionkit.heads import build_head, head_entry, reads_sequences
 from fusionkit.registry import Registry, changed
 from fusionkit.report.display_names import family, in_order
+from fusionkit.specs import RunSpec
 from fusionkit.study.schema import fusion_pattern, study_schema
 from fusionkit.tasks import TASKS, tasks_of
 from fusionkit.tasks.head_check import check_head
@@ -133,6 +136,17 @@ def test_the_source_is_the_file_s_hash_and_a_change_is_told_of(lab: Path) -> Non
     assert changed(found, found) is None
     told = changed({**found, "sha256": "0" * 64}, found)
     assert told == f"reglab.mix:Deep has changed since: reglab.mix was sha256 000000000000…, it is {sha256[:12]}…"
+
+
+def test_a_class_that_was_defined_anew_is_found_out(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry("fusion", "fusionkit.fusions", {})
+    assert not registry.is_redefined("reglab.mix:Deep")
+    spec = RunSpec(store="s", task="tagging", label="tags", fusion="reglab.mix:Deep:8", head="tagger")
+    refuse_redefined(spec)
+    monkeypatch.setattr(sys.modules["reglab.mix"], "Deep", type("Deep", (), {}))
+    assert registry.is_redefined("reglab.mix:Deep")
+    with pytest.raises(UsageError, match=r"fusion reglab\.mix:Deep was defined anew since fusionkit first used it"):
+        refuse_redefined(spec)
 
 
 def test_a_head_says_what_it_fits() -> None:

@@ -26,6 +26,17 @@ def shares_of(stores: Stores) -> Sequence[Share]:
     return stores.parts if isinstance(stores, Mix) else [Share(store) for store in stores_of(stores)]
 
 
+def refuse_other_rows(store: Stores) -> None:
+    """Raise UsageError for a store whose rows are not its sub-tokens, which methods that train the encoder read."""
+    if store.rows != "tokens":
+        raise UsageError(
+            "a method that trains through the encoder reads whole sequences of sub-tokens",
+            expected="a store of rows of tokens",
+            received=f"rows of {store.rows}",
+            remedy="encode again with --rows tokens; `encode --parts 0/N` is enough where no run is frozen",
+        )
+
+
 def choose_tasks_of(stores: Stores, task: str | None, label: str | None) -> Mapping[str, tuple[Task, str]]:
     """The tasks of runs over these stores by name, each with its column: as the stores of several tasks hold them, else
     as :func:`fusionkit.dataset.infer_task.choose_tasks` has them.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
-from fusionkit.errors import UsageError
+from fusionkit.errors import StoppedError, UsageError
 from fusionkit.registry import Registry
 
 if TYPE_CHECKING:
@@ -175,12 +175,17 @@ def decides_rows_alone(name: str) -> bool:
     return type(head) is Softmax and not getattr(head.score, "across_rows", False)
 
 
-def _on_meta(name: str) -> AnyHead:
-    """A head without numbers, to look at."""
+def _on_meta(name: str) -> AnyHead | None:
+    """A head without numbers, to look at; None for a user's own that cannot be built at a width of 1."""
     import torch
 
-    with torch.device("meta"):
-        return build_head(name, 1, 2, 0.0)
+    try:
+        with torch.device("meta"):
+            return build_head(name, 1, 2, 0.0)
+    except (StoppedError, UsageError):
+        raise
+    except Exception:  # whatever its code raises
+        return None
 
 
 def sequences_of(name: str) -> int | None:

@@ -33,12 +33,8 @@ def with_better_tasks(
         the updated best epoch and delta, and the names of the better tasks.
     """
     assert now.scores is not None
-    if "mean" not in now.scores:  # no validation examples: the last epoch is the best
-        found = {name: {"epoch": now.value} for name in tasks}
-        known: dict[str, dict[str, float]] = {}
-    else:
-        found = _by_task(now.scores, tasks)
-        known = {} if best is None or best.scores is None else _by_task(best.scores, tasks)
+    found = _by_task(now.scores, tasks)
+    known = {} if best is None or best.scores is None else _by_task(best.scores, tasks)
     better = [name for name in tasks if name not in known or _beats(found[name], known[name])]
     if not better:
         return best, dict(delta), better
@@ -48,7 +44,7 @@ def with_better_tasks(
         # Copied for each task: a file of weights cannot hold one tensor under two names.
         weights |= {weight: value.clone() for weight, value in model_of_task(now.weights, name, shared).items()}
         kept |= {f"{weight}{OF}{name}": value.clone() for weight, value in of_task(trained, name).items()}
-    means = joint_means(scores, None) if "mean" in now.scores else now.scores
+    means = joint_means(scores, None)
     return BestEpoch(next(iter(means.values())), now.epoch, weights, scores=means), kept, better
 
 

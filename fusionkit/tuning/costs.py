@@ -30,14 +30,16 @@ from fusionkit.tuning.pieces import pieces_of
 def costs_of(
     attached: Attached, model: Model, run: RunState, optimizer: Optimizer, device: torch.device, ranks: int = 1
 ) -> dict[str, Any]:
-    """Fields of the run's record; its weights are unchanged afterwards. With several tasks the first is counted, and of
-    several processes the first one's part of the minibatch.
+    """Fields of the run's record; its weights and buffers are unchanged afterwards. With several tasks the first is
+    counted, and of several processes the first one's part of the minibatch.
     """
     spec, draw = run.spec, run.draw.streams[0]
     minibatch = np.arange(min(len(draw), next(iter(parts_of(spec).values())).batch_size))
     pieces = pieces_of(draw, minibatch, spec.accumulate, ranks)[0]
     forward = activations = 0
     gradients: dict[int, int] = {}  # bytes, by the id of the weights that have one
+    # A batch norm of the user's own counts passes in its buffers.
+    buffers = [(each, each.clone()) for module in (attached.model, model) for each in module.buffers()]
     with Meter() as meter:
 
         def note_gradient(weights: torch.Tensor) -> None:
@@ -65,6 +67,8 @@ def costs_of(
         hook.remove()
     for weights in optimizer.weights:
         weights.grad = None
+    for buffer, before_it in buffers:
+        buffer.copy_(before_it)
     count, learned = sum(map(len, pieces)), sum(weights.nbytes for weights in optimizer.weights)
     every = {
         id(each): each.nbytes

@@ -113,20 +113,26 @@ class StoredStart(LiveStates):
         return self.passes.stored
 
 
-def refuse_long(encoder: Encoder, added: int, source: TokenSource, data: TaskData) -> None:
-    """UsageError where a method puts so many positions in front of sequences that the encoder cannot read them."""
+def longest_of(source: TokenSource, data: TaskData) -> int:
+    """The sub-tokens of the longest sequence of the splits."""
     scored = [each for each in (data.test, *data.tests.values()) if each is not None]
-    longest = max(
+    return max(
         int(np.diff(source.of(split.states).offsets).max(initial=0))
         for whole in (data.train, data.validation, *scored)
         for split in whole.streams
     )
-    if added and longest + added > encoder.max_length:
+
+
+def refuse_long(reads: int, added: int, longest: int) -> None:
+    """UsageError where a method puts so many positions in front of sequences that the encoder, which reads so many at
+    most, cannot read the longest.
+    """
+    if added and longest + added > reads:
         raise UsageError(
-            f"the method adds {added} positions to each sequence, and the encoder reads {encoder.max_length} at most",
-            expected=f"sequences of {encoder.max_length - added} sub-tokens or fewer",
+            f"the method adds {added} positions to each sequence, and the encoder reads {reads} at most",
+            expected=f"sequences of {reads - added} sub-tokens or fewer",
             received=f"one of {longest}",
-            remedy=f"encode again with --max-length {encoder.max_length - added}, or add fewer",
+            remedy=f"encode again with --max-length {reads - added}, or add fewer",
         )
 
 

@@ -40,11 +40,13 @@ class SavedState:
 
 def write_state(path: Path, state: SavedState) -> None:
     """Write a state; errors are those of :func:`fusionkit.io.files.write_durably`."""
-    tensors = {
-        f"{group}/{name}": tensor.detach().cpu().contiguous()
-        for group, found in state.groups.items()
-        for name, tensor in found.items()
-    }
+    tensors, places = dict[str, Tensor](), set[int]()
+    for group, found in state.groups.items():
+        for name, tensor in found.items():
+            held = tensor.detach().cpu().contiguous()
+            # A file of weights cannot hold one tensor under two names: tied weights are copied.
+            tensors[f"{group}/{name}"] = held.clone() if held.data_ptr() in places else held
+            places.add(held.data_ptr())
     values = json.dumps({"format": FORMAT, "torch": torch.__version__, **state.values})
     write_durably(path, save(tensors, {"state": values}))
 
@@ -65,14 +67,15 @@ def read_state(path: Path) -> SavedState | None:
                 group, _, own = name.partition("/")
                 groups.setdefault(group, {})[own] = file.get_tensor(name)
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise _unusable(path, "the state of a run in training", first_line(error)) from error
+        raise unusable(path, "the state of a run in training", first_line(error)) from error
     for name, known in (("format", FORMAT), ("torch", torch.__version__)):
         if values.pop(name, None) != known:
-            raise _unusable(path, f"a state of {name} {known}", "a state of another release")
+            raise unusable(path, f"a state of {name} {known}", "a state of another release")
     return SavedState(groups, values)
 
 
-def _unusable(path: Path, expected: str, received: str) -> StoreError:
+def unusable(path: Path, expected: str, received: str) -> StoreError:
+    """The error for a state from which a run cannot go on."""
     return StoreError(
         f"{path} cannot be gone on with",
         expected=expected,

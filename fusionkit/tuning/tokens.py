@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from fusionkit.dataset.concatenation import ConcatenatedStates
 from fusionkit.dataset.split import States
-from fusionkit.dataset.stores import Stores, stores_of
-from fusionkit.errors import UsageError
+from fusionkit.dataset.stores import Stores, refuse_other_rows, stores_of
 from fusionkit.ragged import IntArray
 from fusionkit.store import Split
 
@@ -73,7 +72,7 @@ class TokenSource:
     """Finds the sub-tokens behind the states of a store, or of a mix of stores."""
 
     def __init__(self, store: Stores) -> None:
-        refuse_rows(store)
+        refuse_other_rows(store)
         stores = stores_of(store)
         # A store gives the same object for the states of a split each time.
         self._splits = {id(each[name].hidden_states): each[name] for each in stores for name in each.splits}
@@ -92,14 +91,3 @@ class TokenSource:
 def tokens_of(split: Split) -> Tokens:
     """The sub-tokens of a stored split."""
     return Tokens(split.token_ids, split.segments, split.token_offsets)
-
-
-def refuse_rows(store: Stores) -> None:
-    """UsageError for a store whose rows are not its sub-tokens."""
-    if store.rows != "tokens":
-        raise UsageError(
-            "a method that trains through the encoder reads whole sequences of sub-tokens",
-            expected="rows of tokens",
-            received=f"rows of {store.rows}",
-            remedy="encode again with --rows tokens; `encode --parts 0/N` is enough where no run is frozen",
-        )

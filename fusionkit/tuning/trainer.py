@@ -29,6 +29,7 @@ from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.through_encoder import OnStep, StateFile, TunedStep, no_report
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.model.fused import parameters_of
+from fusionkit.fit.model.own_code import sources_of
 from fusionkit.fit.model.precision import full_float32, products_in
 from fusionkit.fit.train.decisions import decide, score
 from fusionkit.fit.train.evaluate import Evaluator
@@ -45,11 +46,11 @@ from fusionkit.tasks import parts_of
 from fusionkit.tuning.best_epochs import with_better_tasks
 from fusionkit.tuning.costs import costs_of, task_weights
 from fusionkit.tuning.encoder import load_tuned
-from fusionkit.tuning.live import live_data, refuse_long
+from fusionkit.tuning.live import live_data, longest_of, refuse_long
 from fusionkit.tuning.optimizer import Optimizer
 from fusionkit.tuning.pieces import pieces_of, shares_of
 from fusionkit.tuning.ranks import Ranks
-from fusionkit.tuning.state import SavedState, read_state, write_state
+from fusionkit.tuning.state import SavedState, read_state, unusable, write_state
 from fusionkit.tuning.task_sampler import TaskSampler
 from fusionkit.tuning.tokens import TokenSource
 from fusionkit.tuning.upper_layers import UpperLayers
@@ -109,14 +110,13 @@ class TunedRun:
     def __init__(self, spec: RunSpec, context: SweepContext, data: TaskData) -> None:
         self._spec, self._device, self._ranks = spec, context.device, Ranks.of_process()
         self._clock, self._alone = clock_of(context.device), 0.0
-        self._began = self._clock()
         self._watch = Stopwatch(context.device)
         seed_of(spec, WEIGHTS)
         self._attached, self._data = Attached.of_nothing(), data
         if not spec.is_frozen:
             tuned = load_tuned(context.store, spec, context.device, context.trust_remote_code)
             self._attached, source = tuned.attached, TokenSource(context.store)
-            refuse_long(tuned.encoder, tuned.attached.positions_added, source, data)
+            refuse_long(tuned.encoder.max_length, tuned.attached.positions_added, longest_of(source, data))
             start = spec.from_layer
             upper = None if start is None else UpperLayers(tuned.encoder, tuned.attached, start)
             how = (context.store.layers, self._ranks, upper, self._use)
@@ -319,6 +319,7 @@ class TunedRun:
         values: dict[str, Any] = {
             "done": done, "total": self._total, "curve": run.curve, "metric": run.metric,
             "seconds": run.seconds, "alone": self._alone, "epoch_seconds": run.epoch_seconds, "best": None,
+            "sources": sources_of(self._spec),
         }  # fmt: skip
         if best is not None:
             groups |= {"best-model": best.weights, "best-delta": self._best_delta}
@@ -333,6 +334,9 @@ class TunedRun:
         if state is None:
             return 0
         run, values, groups = self._run, state.values, {name: dict(found) for name, found in state.groups.items()}
+        if keeping is not None and values.get("sources") != sources_of(run.spec):
+            told = [str(source["name"]) for source in sources_of(run.spec) or []]
+            raise unusable(keeping.path, f"a state that {' and '.join(told)} wrote as it is now", "one of other code")
         self._model.load_state_dict(groups.get("model", {}))
         self._attached.load_state(groups.get("method", {}))
         self._optimizer = self._fresh_optimizer()

@@ -32,6 +32,7 @@ from fusionkit.methods.per_task import own_names, refuse_turns
 from fusionkit.methods.structure import structure_of
 from fusionkit.methods.table import MethodSpec
 from fusionkit.specs import FROZEN, RunSpec, parse_untrained
+from fusionkit.tuning.live import refuse_long
 from fusionkit.tuning.optimizer import layers_above
 
 BYTES = 4  # float32, as trained weights are kept
@@ -148,8 +149,12 @@ class WeightsPlan:
                 found.append(self.of(method, fusion, kind))
         return found if budget is None else [each for each in found if each.per_task <= budget or each.kind == ALONE]
 
-    def check(self, run: RunSpec) -> None:
-        """Raise UsageError where the encoder cannot take a run's method or option, or an option would do nothing."""
+    def check(self, run: RunSpec, longest: int = 0) -> None:
+        """Raise UsageError where the encoder cannot take a run's method or option, or an option would do nothing.
+
+        Args:
+            longest: sub-tokens of the longest sequence, which must leave room for the positions that the method adds.
+        """
         if run.checkpointing:
             refuse_checkpointing(self._model)
         spec = parse_method(run.method)
@@ -157,6 +162,8 @@ class WeightsPlan:
             alike = not any(layers_above(attached, name) for name in attached.trainable)
             if run.is_multi:
                 refuse_turns(attached, spec)
+            if (reads := self._structure.most_positions) is not None:
+                refuse_long(reads, attached.positions_added, longest)
         if run.layer_decay != 1 and alike:
             raise UsageError(
                 f"--layer-decay does nothing for {run.method}, which trains no weight below the last layer",

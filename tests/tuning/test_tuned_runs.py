@@ -280,9 +280,22 @@ def test_a_share_of_a_store_is_trained_on(store: Store, train: Train, tmp_path: 
     assert record["scores"]["test"].keys() == record["scores"]["validation"].keys()
 
 
-def test_prompts_that_leave_no_room_are_refused(store: Store, train: Train) -> None:
+def test_prompts_that_leave_no_room_are_refused_before_any_run(
+    store: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path
+) -> None:
+    runs = RunsFolder(tmp_path / "runs")
     with pytest.raises(UsageError, match="adds 25 positions to each sequence, and the encoder reads 32 at most"):
-        train(store, methods=["prompt:25"])
+        fit(store, specs(store, methods=["frozen", "bitfit", "prompt:25"]), runs)
+    assert runs.all_records() == []
+
+
+def test_a_run_that_is_asked_for_twice_is_trained_once(
+    store: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path
+) -> None:
+    asked = [spec for method in ("bitfit", "frozen") for spec in specs(store, methods=[method], epochs=(1,))]
+    records = fit(store, asked + asked, RunsFolder(tmp_path / "runs"))
+    assert [record["status"] for record in records] == ["finished"] * 4
+    assert records[:2] == records[2:]
 
 
 def test_a_test_text_without_room_for_a_prompt_is_refused_before_training(

@@ -51,7 +51,7 @@ class SweepContext:
         starts: the finished runs that the specs start from. draws: ids of examples by their digest, which specs name.
         sharers: the number of processes, this one included, that the free memory is divided among. halving: whether
             the worse settings stop early. save_every: how often runs that train through the encoder save their state.
-            trust_remote_code: whether their encoder may bring code of its own.
+        trust_remote_code: whether their encoder may bring code of its own.
 
     Attributes:
         seconds: how long the loading of task data has taken. costs: what runs cost by themselves, by kind.

@@ -29,7 +29,8 @@ def keep_floors(
 ) -> None:
     """Learn and write the floors that have no record.
 
-    Two processes on one folder may both do so: their records are equal, and the later one replaces the earlier.
+    Two processes on one folder may both do so: their records differ in seconds alone, and the later one replaces the
+    earlier.
 
     Args:
         heads: the sweep's other runs. A floor reads the data of a head with the same :data:`SHARED` fields.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from fusionkit.dataset.stores import Stores, stores_of
@@ -16,7 +17,7 @@ from fusionkit.fit.executor.through_encoder import SAVE_EVERY, StateFile
 from fusionkit.fit.executor.units import unit_key
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.fit.model.joint import model_of
-from fusionkit.fit.model.own_code import source_notes
+from fusionkit.fit.model.own_code import refuse_redefined, source_notes
 from fusionkit.fit.model.warm_start import check_start, starting_notes
 from fusionkit.fit.sweep.budget import plan_over
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, strange_draws
@@ -74,6 +75,7 @@ def prepare(
     Errors are those of :func:`fusionkit.fit.fit`, and StoreError for a damaged record in ``runs``.
     """
     StateFile.of(runs.path, save_every)  # raises for a text that is neither steps nor minutes
+    specs = list(dict.fromkeys(specs))  # the same run given twice is trained once
     runs.claim()
     runs.all_records()  # of all sweeps: the table reads them, and a damaged one would end this sweep later
     given = {one.digest: one.ids for one in draws}
@@ -99,6 +101,7 @@ def prepare(
     if any(spec.is_frozen for spec in missing):
         _refuse_planned(store)
     for spec in missing:
+        refuse_redefined(spec)
         choose_fusion(store, spec.fusion, spec.fusion_layers)
         check_options(spec)
         data = context.data(spec)
@@ -137,9 +140,11 @@ def _check_methods(specs: Sequence[RunSpec], context: SweepContext) -> None:
     """
     store, tuned = context.store, [spec for spec in specs if not spec.is_frozen]
     wanted = {(spec.method, spec.checkpointing, spec.layer_decay): spec for spec in tuned}
+    splits = [each[name] for each in stores_of(store) for name in each.splits] if wanted else []
+    longest = max((int(np.diff(split.token_offsets).max(initial=0)) for split in splits), default=0)
     for spec in wanted.values():
         try:
-            plan_over(store, context.trust_remote_code).check(spec)
+            plan_over(store, context.trust_remote_code).check(spec, longest)
         except (UsageError, StoppedError):
             raise
         except Exception:  # some encoders, and methods of the user's own, need the weights themselves

@@ -43,6 +43,20 @@ def sources_of(spec: RunSpec) -> Sources | None:
     return [source for source in found if source is not None] or None
 
 
+def refuse_redefined(spec: RunSpec) -> None:
+    """Refuse, as UsageError, a class that was defined anew in this process, in a notebook's cell or by a reload: the
+    first definition would be used on.
+    """
+    for registry, name in own_parts(spec.fusion, spec.head, spec.method):
+        if registry.is_redefined(name):
+            raise UsageError(
+                f"{registry.kind} {name} was defined anew since fusionkit first used it",
+                expected="one definition a process",
+                received="another class of that name",
+                remedy="restart Python, or give the new class another name",
+            )
+
+
 def source_notes(spec: RunSpec, recorded: Iterable[Mapping[str, Any]] | None) -> list[str]:
     """Notes for the user on a run's code that differs from the recorded code."""
     known = {str(source["name"]): source for source in recorded or []}

@@ -9,7 +9,7 @@ from typing import Any
 from fusionkit.dataset.draws import check_draw
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
-from fusionkit.dataset.stores import Stores, choose_tasks_of
+from fusionkit.dataset.stores import Stores, choose_tasks_of, refuse_other_rows
 from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.loader.sampler import usual_order
@@ -89,9 +89,14 @@ def expand(
         refuse_of_tasks(options)
     else:
         beside = {"--draw-from": draws, "--control": control, "--mdl": mdl, "--init-from": starts}
-        check_multi({"task": task, "label": label, "head": head, **options}, methods, multi, beside)
+        check_multi({"task": task, "label": label, "head": head}, methods, multi, beside)
     columns = choose_tasks_of(store, joined(task), joined(label))
     tasks = {name: each for name, (each, _) in columns.items()}
+    if len(tasks) > 1 and (split := [column for _, column in columns.values() if "," in column]):
+        raise UsageError(
+            f"the name of the column {split[0]!r} has a comma, which separates the columns of several tasks",
+            remedy="rename it in the source and encode again, or train one task",
+        )
     heads = fitting_heads(tasks, joined(head)) if multi is None else multi.heads
     whole = text_of(tasks)
     if joint_fusion != "shared" and len(tasks) == 1:
@@ -118,7 +123,8 @@ def expand(
         )
     methods = tuple(dict.fromkeys(map(method_spelling, methods or (FROZEN,))))
     refuse_strays(methods, options)
-    _check_methods(store, methods, whole)
+    if any(method != FROZEN for method in methods):
+        refuse_other_rows(store)
     asked_layer = options.pop("from_layer", AUTO)
     start_layers = {method: start_layer(store, method, asked_layer) for method in methods}
     kinds: list[tuple[bool, int | None]] = [(False, None)]
@@ -233,19 +239,6 @@ def _settings(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     }
     single = {known[name].name: value for name, value in options.items() if known[name].lists != SWEPT}
     return [{**single, **dict(zip(swept, values, strict=True))} for values in itertools.product(*swept.values())]
-
-
-def _check_methods(store: Stores, methods: Sequence[str], task: str) -> None:
-    """Refuse methods that train through the encoder where the task or the store's rows do not allow it."""
-    if all(method == FROZEN for method in methods):
-        return
-    if task == "mlm" or store.rows != "tokens":
-        raise UsageError(
-            "a method that trains through the encoder reads whole sequences of sub-tokens",
-            expected="a store of rows of tokens",
-            received=f"rows of {store.rows}",
-            remedy="encode again with --rows tokens; `encode --parts 0/N` is enough where no run is frozen",
-        )
 
 
 def _check_control(methods: Sequence[str], task: str, draw: str, starts: bool) -> None:

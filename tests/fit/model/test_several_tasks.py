@@ -122,6 +122,13 @@ def test_three_columns_learn_what_three_runs_learn(joint_fusion: str, columns: S
             torch.testing.assert_close(joint.weights[f"{module}.{name}.{rest}"], weight, rtol=1e-4, atol=2e-6)
 
 
+def test_a_column_with_a_comma_is_refused_for_several_tasks(columns: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"a": (TASKS["classification"], "topic, main"), "b": (TASKS["tagging"], "marks")}
+    monkeypatch.setattr("fusionkit.fit.sweep.grid.choose_tasks_of", lambda *_: found)
+    with pytest.raises(UsageError, match="the column 'topic, main' has a comma"):
+        specs_of(columns, task=THREE)
+
+
 def test_all_kinds_together_are_predicted_exported_and_told(columns: Store, tmp_path: Path, watch: Any) -> None:
     kinds = {**THREE, "kinds": "multi-label", "size": "regression"}
     [spec] = specs_of(columns, task=kinds, epochs=[8])

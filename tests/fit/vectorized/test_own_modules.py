@@ -119,6 +119,14 @@ class Looking(nn.Module):
         return Softmax(Neighbours(width, classes))
 
 
+class Wide(Looking):
+    """A name of a softmax head that can be built only at some widths."""
+
+    def __new__(cls, width: int, classes: int, dropout: float) -> Any:
+        assert width % 4 == 0
+        return Softmax(nn.Linear(width, classes))
+
+
 class Leaking(Gated):
     """It sees other examples."""
 
@@ -167,7 +175,10 @@ def test_a_head_that_inherits_is_not_taken_for_what_it_inherits_from() -> None:
     check_head(Colder)
 
 
-@pytest.mark.parametrize(("head", "kind"), [("linear-tagger", GpuLoader), ("own_lab:Looking", SeparateLoaders)])
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [("linear-tagger", GpuLoader), ("own_lab:Looking", SeparateLoaders), ("own_lab:Wide", SeparateLoaders)],
+)
 def test_no_minibatch_is_padded_for_a_head_whose_rows_see_each_other(
     toy: Callable[..., TaskData], head: str, kind: type
 ) -> None:
