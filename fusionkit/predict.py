@@ -156,6 +156,9 @@ def predictor_of(
     takes: str | None = None,
 ) -> Predictor:
     """A predictor for these runs and the encoder that they share; arguments and errors as in :func:`load`."""
+    if takes is not None:
+        for run in opened:
+            answering(run, takes)  # raises where the run cannot read it
     takes = takes or kind_of(opened[0])
     trained = [answering(run, takes) if run.apart else run for run in opened]
     refuse_different([part for run in trained for part in run.parts.values()], takes)

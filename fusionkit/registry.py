@@ -149,7 +149,7 @@ def _imported(name: str) -> Any:
             f"there is no module {error.name!r}" if absent else f"{name} raises an error while it is imported",  # type: ignore[attr-defined]
             expected=f"a module {name} on Python's path or in the folder {Path.cwd()}, on {platform.node()}",
             received=f"{type(error).__name__}: {' '.join(str(error).split())}",
-            remedy="install its package, set PYTHONPATH, or start where it lies" if absent else "mend the module",
+            remedy="install its package, set PYTHONPATH, or start in its folder" if absent else "correct the module",
         ) from error
 
 

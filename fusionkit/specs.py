@@ -334,10 +334,10 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:([kmgt]?)(i?)b)?", text.strip(), re.IGNORECASE)
     if match is None or not 0 < (number := float(match[1])) < 1e15:
         raise UsageError(
-            "the number of bytes is out of range",
+            "this is no number of bytes",
             expected="like 50GB, 1.5TB or 300MiB",
             received=repr(text),
-            remedy="choose a value in that range",
+            remedy="write a number and a unit",
         )
     return int(number * (1024 if match[3] else 1000) ** " kmgt".index((match[2] or " ").lower()))
 

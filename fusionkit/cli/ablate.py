@@ -31,10 +31,17 @@ CELL = 7  # columns of a number, like -12.3, with the space between
     type=PLACE,
     help="A store or a folder of stores, if not beside the run.",
 )
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @JSON_OPTION
 def ablate(
-    run: str, split: str, limit: int | None, stores: tuple[Place, ...], trust_remote_code: bool, as_json: bool
+    run: str,
+    split: str,
+    limit: int | None,
+    stores: tuple[Place, ...],
+    device: str,
+    trust_remote_code: bool,
+    as_json: bool,
 ) -> None:
     """Score RUN without the adapters of every span of layers; nothing is trained again.
 
@@ -58,7 +65,7 @@ def ablate(
         if done % 10 == 0 or done == of:
             log().print(f"{done} of {counted(of, 'span')}")
 
-    found = score_without(folder, find_stores([folder.parent], stores), split, limit, tell, trust_remote_code)
+    found = score_without(folder, find_stores([folder.parent], stores), split, limit, tell, trust_remote_code, device)
     if as_json:
         print_json(asdict(found))
         return

@@ -23,6 +23,7 @@ from fusionkit.fit.executor.through_encoder import StateFile
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.logs import Logs
 from fusionkit.plural import counted
+from fusionkit.runs.record import is_floor
 from fusionkit.specs import RunSpec
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class CliCommands:
         folder, console = RunsFolder(runs), log()
         found = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
         there = [record for record in found if counts_as_done(record, self.retry_failed, sweep.halving)]
+        heads = [spec for spec in sweep.specs if not spec.is_floor]
+        missing = sum(not is_floor(record) for record in there) < len(heads)
         logs = Logs(self.log_to, runs, console.print)
         with (
             self._own_threads(),
@@ -89,7 +92,7 @@ class CliCommands:
             ExitStack() as stack,
         ):
             cluster = None
-            if self.settings is not None and len(there) < len(sweep.specs):  # no workers if all runs are there
+            if self.settings is not None and missing:  # floors are learned in this process
                 from fusionkit.cluster import open_cluster
                 from fusionkit.cluster.executor import ClusterExecutorFactory
 

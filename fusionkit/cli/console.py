@@ -139,6 +139,23 @@ class FolderType(PlaceType):
 PLACE, FOLDER = PlaceType(), FolderType()
 
 
+def runs_at(path: Place) -> Path | None:
+    """The path, if it is a folder of runs; None if it is a store; UsageError for anything else."""
+    from fusionkit.runs.folder import is_begun
+    from fusionkit.store import is_store
+
+    if is_store(path):
+        return None
+    if not (isinstance(path, Path) and path.is_dir() and is_begun(path)):
+        raise UsageError(
+            f"{path} is neither a store nor a folder of runs",
+            expected="what `fusionkit encode --out` or `fusionkit fit --out` writes",
+            received="something else" if is_there(path) else "a path that does not exist",
+            remedy="check the path",
+        )
+    return path
+
+
 def given_store(path: Place, planned: bool = False) -> Store:
     """The store that the user named; UsageError if it is not a store, StoreError if it is unfinished or damaged. With
     ``planned`` it may be only planned.

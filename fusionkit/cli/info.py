@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, given_store, out, print_json, say_at_once
+from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, given_store, out, print_json, runs_at, say_at_once
 from fusionkit.io.places import Place, sizes_below
 from fusionkit.plural import counted
 
@@ -52,11 +52,8 @@ def store_summary(store: Store) -> dict[str, Any]:
 def info(path: Place, as_json: bool) -> None:
     """Show what PATH holds: a store's identity, splits, rows, bytes and time, or a folder's runs."""
     say_at_once(f"opening {path}")
-    from fusionkit.runs.folder import is_begun
-    from fusionkit.store import is_store
-
-    if isinstance(path, Path) and path.is_dir() and not is_store(path) and is_begun(path):
-        _show_runs(path, as_json)
+    if (runs := runs_at(path)) is not None:
+        _show_runs(runs, as_json)
         return
     summary = store_summary(given_store(path))
     if as_json:

@@ -22,7 +22,7 @@ from fusionkit.printable import printable
 COMMANDS = {
     "estimate": "Say what an encode would cost, before it starts.",
     "encode": "Encode a source once into a store of every layer's states.",
-    "plan": "Count what several tasks over one encoder would weigh.",
+    "plan": "Count the weights of several tasks over one encoder.",
     "fit": "Train late-fusion heads over a store.",
     "run": "Take a study from sources to tables, figures and a page.",
     "results": "Summarise runs: mean, std and interval by any columns.",
@@ -97,6 +97,7 @@ def _path_error(error: Exception) -> FusionkitError | None:
 def main() -> None:
     """Run the command line; a user's mistake is one message, never a traceback."""
     # A closed stream is None.
+    sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
     sys.stdout, sys.stderr = (stream or Path(os.devnull).open("w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     keep_tokenizers_serial()
     if isinstance(sys.stdout, io.TextIOWrapper):  # what its encoding lacks must not end a command after its work

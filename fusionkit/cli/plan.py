@@ -34,7 +34,7 @@ def plan(
     trust_remote_code: bool,
     as_json: bool,
 ) -> None:
-    """Count what several tasks over one encoder weigh, method by method; only its config.json is read."""
+    """Count the weights of several tasks over one encoder, method by method; only its config.json is read."""
     from fusionkit.fit.sweep.open_widths import refuse_idle
 
     if fusion is not None and not methods:

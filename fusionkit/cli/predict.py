@@ -30,7 +30,8 @@ from fusionkit.plural import counted
 @click.option(
     "--takes",
     type=click.Choice(["texts", "pairs", "words"]),
-    help="Kind of input: tasks of a run that read another kind do not answer. [default: the first task's]",
+    help="Kind of input. Of a run of several tasks over stores of their own only the tasks that read it answer. "
+    "[default: the first task's]",
 )
 @click.option("--encoder", help="The encoder's folder, if it has moved.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")

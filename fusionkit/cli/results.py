@@ -20,7 +20,9 @@ FORMATS = ("table", "csv", "json", "latex")
 @click.command()
 @click.argument("runs", type=FOLDER)
 @with_all(flags((entry for name, entry in options_of(Comparison).items() if name not in OF_STUDIES), {}))
-@click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True, help="Form of the output."
+)
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 @click.pass_context
 def results(context: click.Context, /, runs: Path, kind: str, as_json: bool, **how: Any) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, out, print_json
-from fusionkit.errors import UsageError
-from fusionkit.io.places import Place, is_there
+from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, out, print_json, runs_at
+from fusionkit.io.places import Place
 from fusionkit.plural import counted
 
 
@@ -18,30 +16,19 @@ from fusionkit.plural import counted
 @JSON_OPTION
 def status(path: Place, as_json: bool) -> None:
     """Say what of PATH, a store or a folder of runs, is done, running and failed; from any machine that sees it."""
-    from fusionkit.runs.claims import runs_status
-    from fusionkit.runs.folder import RunsFolder, is_begun
-    from fusionkit.store import is_store
+    if (runs := runs_at(path)) is not None:
+        from fusionkit.runs.claims import runs_status
+        from fusionkit.runs.folder import RunsFolder
 
-    store = is_store(path)
-    if not store and not (isinstance(path, Path) and path.is_dir() and is_begun(path)):
-        raise UsageError(
-            f"{path} is neither a store nor a folder of runs",
-            expected="what `fusionkit encode --out` or `fusionkit fit --out` writes",
-            received="something else" if is_there(path) else "a path that does not exist",
-            remedy="check the path",
-        )
-    if isinstance(path, Path) and not store:
-        found = runs_status(RunsFolder(path))
+        found, show = runs_status(RunsFolder(runs)), _print_runs
     else:
         from fusionkit.encode.part_records import store_status  # loads zarr
 
-        found = store_status(path)
+        found, show = store_status(path), _print_store
     if as_json:
         print_json(found)
-    elif store:
-        _print_store(found)
     else:
-        _print_runs(found)
+        show(found)
 
 
 def _print_store(found: dict[str, Any]) -> None:

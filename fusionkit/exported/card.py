@@ -117,7 +117,7 @@ def _body(config: Mapping[str, Any]) -> str:
     tested = (
         "Scored on test, which was read once. The epoch was chosen by validation."
         if "test" in scores
-        else "Scored on validation, which also chose the epoch: such a score flatters."
+        else "Scored on validation, which also chose the epoch: the score is optimistic."
     )
     pooled = f", pooled by {spec['pool']}" if spec["pool"] else ""
     options = [(name, "–" if value is None else str(value)) for name, value in spec.items() if name not in UNTOLD]

@@ -101,7 +101,7 @@ def refuse_local(run: TrainedRun, kind: str, trusted: bool | None) -> None:
     raise UsageError(
         f"the encoder of {folder} was a folder" if kind == "folder" else f"{folder} names a local encoder",
         expected=f"where it is now: {run.encoder}, weights {run.encoding['encoder']['weights'][:16]}…",
-        received=f"{place.resolve()}, which nobody vouches for" if there else "no encoder",
+        received=f"{place.resolve()}, a folder that you have not named" if there else "no encoder",
         remedy="give its folder: --encoder FOLDER, from Python encoder=FOLDER"
         + (trust if is_folder and trusted is not None else ""),
     )

@@ -12,14 +12,15 @@ if TYPE_CHECKING:
     from fusionkit.fit.executor.run import fit
     from fusionkit.fit.model.warm_start import open_starts
     from fusionkit.fit.progress import FitProgress
+    from fusionkit.fit.sweep.fixed_draws import open_draws
     from fusionkit.fit.sweep.grid import expand
     from fusionkit.runs.comparison.compare import compare
-    from fusionkit.runs.folder import RunsFolder, is_runs
+    from fusionkit.runs.folder import RunsFolder
     from fusionkit.runs.summary import RunGroups, summarise
 
 __all__ = [
     "FitProgress", "Mix", "RunGroups", "RunsFolder", "Share", "TaskChoice", "TaskStores", "compare", "expand", "fit",
-    "forecast", "is_runs", "mix_of", "open_starts", "summarise",
+    "forecast", "mix_of", "open_draws", "open_starts", "summarise",
 ]  # fmt: skip
 
 # Most of these load torch, and the modules below this package that check what a user wrote do not.
@@ -33,9 +34,10 @@ __getattr__ = lazily(
         "fusionkit.fit.executor.run": ("fit",),
         "fusionkit.fit.model.warm_start": ("open_starts",),
         "fusionkit.fit.progress": ("FitProgress",),
+        "fusionkit.fit.sweep.fixed_draws": ("open_draws",),
         "fusionkit.fit.sweep.grid": ("expand",),
         "fusionkit.runs.comparison.compare": ("compare",),
-        "fusionkit.runs.folder": ("RunsFolder", "is_runs"),
+        "fusionkit.runs.folder": ("RunsFolder",),
         "fusionkit.runs.summary": ("RunGroups", "summarise"),
     },
 )

@@ -56,7 +56,8 @@ def entry_of(record: dict[str, Any], folder: Path) -> Entry:
     for point in timed_curve(record):  # not every epoch is scored
         values = {name: point[key] for name, key in names.items() if point[key] is not None}
         curve.append((int(point["epoch"]), began + point["seconds"], values))
-    weights, layers = record.get("layer_weights") or [], record["layers"]
+    # A file of records leaves out what is empty: a floor reads no layer.
+    weights, layers = record.get("layer_weights") or [], record.get("layers") or []
     shots = "all of train" if spec["shots"] is None else counted(spec["shots"], "shot")
     tags = {name: str(spec[name]) for name in ("task", "label", "fusion", "head", "store")}
     tags |= {name: str(record[name]) for name in TOLD if record.get(name) is not None}

@@ -87,7 +87,10 @@ class Logs:
         for kind, logger in self._open.items():
             if kind in self._kinds:
                 self._say(f"{kind}: {counted(self._counts[kind], 'run')} logged now; {logger.where}")
-                logger.close()
+                try:
+                    logger.close()
+                except Exception as error:  # as above: the runs are kept
+                    self._say(f"{kind} has not closed its log: {first_line(error)}")
 
     def _log(self, kind: str, entry: Entry) -> bool:
         known = kind, entry.digest, entry.stamp

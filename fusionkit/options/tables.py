@@ -126,7 +126,7 @@ FIT = by_flag(
     ),
     OptionInfo(
         name="floor",
-        help=f"{', '.join(FLOORS)} or none: baselines without an encoder, as further runs; any of them adds majority. "
+        help=f"Baselines without an encoder, as further runs: {', '.join(FLOORS)} (which adds majority), or none. "
         "[default: majority where an example has one label or number]",
         metavar="NAME,…",
         lists=WHOLE,

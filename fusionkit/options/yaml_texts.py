@@ -112,7 +112,7 @@ def _too_much(where: object, what: str, most: int, remedy: str) -> UsageError:
 
 
 def _too_deep(where: str) -> UsageError:
-    what = f"{where}: blocks lie too deep in each other"
+    what = f"{where}: blocks are nested too deeply"
     return UsageError(what, expected=f"at most {DEEPEST} of them", remedy="write it with fewer")
 
 

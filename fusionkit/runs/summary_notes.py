@@ -17,7 +17,7 @@ GENERALISES_TO = {
     "examples": "other test examples, for these runs",
     "both": "other seeds and other test examples",
 }
-FLATTERED = "scored on validation, which also chose the epoch: such a score flatters"
+FLATTERED = "scored on validation, which also chose the epoch: the score is optimistic"
 
 
 def split_notes(summary: pd.DataFrame) -> list[str]:

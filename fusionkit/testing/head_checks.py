@@ -187,7 +187,7 @@ def a_batch_without_rows_is_scored_by_what_needs_none(case: HeadCase) -> None:
         expect(all(bool(torch.isfinite(grad).all()) for grad in grads), "gradients over no rows are not finite")
         if not (case.by_example and count):
             expect(loss.item() == 0, f"the loss over no rows is {loss.item()}, expected 0")
-            expect(not any(bool(grad.any()) for grad in grads), "no rows move the weights")
+            expect(not any(bool(grad.any()) for grad in grads), "a batch without rows has a gradient that is not zero")
         expected = (0, CLASSES) if case.several else (count if case.by_example else 0,)
         decided = head.decode(scores, offsets)
         expect(decided.shape == expected, f"decided {tuple(decided.shape)} of no rows, expected {expected}")
@@ -223,7 +223,7 @@ def decisions_are_classes_or_numbers(case: HeadCase) -> None:
     if case.several:
         expect(bool(((first >= 0) & (first <= 1)).all()), "it decides by probabilities outside of 0 to 1")
     elif not case.numeric:
-        expect(bool(((first >= 0) & (first < CLASSES)).all()), "it decides for classes that there are none of")
+        expect(bool(((first >= 0) & (first < CLASSES)).all()), "decode gives numbers that are no classes")
     if case.decode is not None:
         expected = case.decode(scores.detach().numpy(), offsets.numpy(), weights_of(head))
         expect_close(first, expected, "the decisions")

@@ -104,7 +104,7 @@ def weights_survive_a_safetensors_file(case: Case) -> None:
     module, other, (states, _, offsets) = case.build(seed=5), case.build(seed=6), case.batch()
     other.load_state_dict(load(save({name: value.contiguous() for name, value in module.state_dict().items()})))
     found, expected = other(states, offsets), module(states, offsets)
-    expect(torch.equal(found, expected), "its weights alone do not bring the output back")
+    expect(torch.equal(found, expected), "with the same weights from a file the output is another")
     if hasattr(module, "decode"):
         decided = torch.equal(other.decode(found, offsets), module.decode(expected, offsets))
         expect(decided, "its weights alone do not bring the decisions back")

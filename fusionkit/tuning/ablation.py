@@ -41,13 +41,14 @@ def ablate(
     limit: int | None = None,
     tell: Callable[[int, int], None] = lambda done, of: None,
     trust_remote_code: bool = False,
+    device: str = "cpu",
 ) -> Ablation:
     """Score a run without its parts in every span of layers, and write the scores beside its record.
 
     Args:
         folder: of the run. stores: those that it was fitted on, by digest. split: ``validation`` or ``test``.
         limit: the number of validation examples per task. tell: called after each span.
-        trust_remote_code: whether the run's encoder may bring code of its own.
+        trust_remote_code: whether the run's encoder may bring code of its own. device: ``auto``, ``cpu`` or ``cuda:0``.
 
     Raises:
         UsageError: a run whose method has no parts by layer, or a store or split that is not there. EncoderError: its
@@ -57,7 +58,7 @@ def ablate(
     if run.delta is None:
         raise _without_parts(spec)
     source = source_of(spec, stores)
-    tuned = tuned_of(run, trust_remote_code=trust_remote_code)
+    tuned = tuned_of(run, device=device, trust_remote_code=trust_remote_code)
     attached = tuned.attached
     if attached.skip is None:
         raise _without_parts(spec)

@@ -317,9 +317,8 @@ class TunedRun:
             "model": self._model.state_dict(), "method": self._attached.state(), "moments": self._optimizer.moments()
         }  # fmt: skip
         values: dict[str, Any] = {
-            "done": done, "total": self._total, "curve": run.curve, "metric": run.metric,
-            "seconds": run.seconds, "alone": self._alone, "epoch_seconds": run.epoch_seconds, "best": None,
-            "sources": sources_of(self._spec),
+            "done": done, "total": self._total, "curve": run.curve, "sources": sources_of(self._spec), "best": None,
+            "metric": run.metric, "seconds": run.seconds, "alone": self._alone, "epoch_seconds": run.epoch_seconds,
         }  # fmt: skip
         if best is not None:
             groups |= {"best-model": best.weights, "best-delta": self._best_delta}

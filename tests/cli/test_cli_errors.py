@@ -55,7 +55,9 @@ MISTAKES: dict[str, tuple[int, str, str]] = {
     "fit {small} --out {out} --lr 0": (2, "lr is out of range", "above 0"),
     "verify {missing}": (2, "is no store", "a path that does not exist"),
     "verify {small} --device cpu": (2, "--device is for loading the encoder", "add one of them, or leave it out"),
-    "info {missing}": (2, "is no store", "a path that does not exist"),
+    "fit {small} --out {out} --pool cls --pool mean": (2, "--pool is given 2 times", "cls, mean"),
+    "encode {small} --out {out} --layers 0 --layers 6": (2, "--layers is given 2 times", "0, 6"),
+    "info {missing}": (2, "is neither a store nor a folder of runs", "a path that does not exist"),
     "results {missing}": (2, "holds no finished run", "a path that does not exist"),
     "results {folder}": (2, "holds no finished run", "run `fusionkit fit` first"),
     "results {runs} --format csv --json": (2, "--json and --format name two formats", "leave one of them out"),
@@ -117,7 +119,7 @@ def test_a_mistake_is_one_message_and_changes_nothing(
 
 
 def test_every_place_and_both_exit_codes_are_tried(places: dict[str, Path]) -> None:
-    assert len(MISTAKES) == 43
+    assert len(MISTAKES) == 45
     assert set(LEFT_OUT) <= set(MISTAKES)
     assert {name for name in places if any(f"{{{name}}}" in line for line in MISTAKES)} == set(places)
     assert {code for code, *_ in MISTAKES.values()} == {1, 2}

@@ -35,7 +35,7 @@ MISTAKES = {
     "report nowhere --out page.html": "nowhere holds no finished run",
     "results nowhere": "nowhere holds no finished run",
     "status nowhere": "nowhere is neither a store nor a folder of runs",
-    "info nowhere": "nowhere is no store",
+    "info nowhere": "nowhere is neither a store nor a folder of runs",
     "verify nowhere": "nowhere is no store",
 }
 EACH = """

@@ -62,7 +62,7 @@ def test_the_same_keys_may_stand_below_cluster_in_a_file_of_something_else(tmp_p
         ("workers: many", ", line 1: 'workers' has a value of another kind", ""),
         ("gpus: 2", "gpus is out of range", ""),
         ("threads: 1\nwalltime: tomorrow", ", line 2: walltime is out of range", ""),
-        ("memory: much", "the number of bytes is out of range", ""),
+        ("memory: much", "this is no number of bytes", ""),
         ("memory: 16000", "a worker cannot start in so little memory", "add the unit"),
         ('partition: "gpu\\n#SBATCH --nodes=9"', "partition is out of range", ""),
         ("start_timeout: 0", "start_timeout is out of range", ""),

@@ -204,6 +204,12 @@ def test_a_log_that_fails_is_told_of_once_and_the_others_go_on(tmp_path: Path) -
     assert said[1].startswith("tensorboard: 2 runs logged now")
 
 
+def test_a_floor_from_a_file_of_records_which_names_no_layers_is_logged(tmp_path: Path) -> None:
+    record = keep(tmp_path, {name: value for name, value in FINISHED.items() if name != "layers"}, data_seed=0)
+    (said,) = log(tmp_path, [record], "tensorboard")
+    assert said.startswith("tensorboard: 1 run logged now")
+
+
 def test_a_server_that_is_not_there_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes a connection and drops it: asked three times, where MLflow's own settings are eight."""
     asked, ended = [], threading.Event()

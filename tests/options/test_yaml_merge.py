@@ -30,7 +30,7 @@ def test_a_block_takes_keys_of_others_and_its_own_count(tmp_path: Path) -> None:
         ("a: 1\nb: {<<: text}\n", "line 2: `<<` takes the keys of another block"),
         ("a: &a {x: 1}\nb: &b {x: 2}\nc:\n  <<: *a\n  <<: *b\n", "line 5: '<<' is given twice in one block"),
         ("a: &a [1]\nb: {<<: [*a]}\n", "line 2: `<<` takes the keys of another block"),
-        ("a: &a {b: 1, <<: *a}\n", "line 1: blocks lie too deep in each other"),
+        ("a: &a {b: 1, <<: *a}\n", "line 1: blocks are nested too deeply"),
         ("a: &a {b: {<<: *a}}\n", "too deep"),
         (
             "a: &a {}\n"

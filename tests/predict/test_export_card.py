@@ -157,4 +157,4 @@ def test_a_card_says_which_split_was_scored(config: dict[str, Any]) -> None:
     assert "Scored on test, which was read once. The epoch was chosen by validation." in tested
     assert "Scores are fractions from 0 to 1" in tested
     flattered = str(model_card({**config, "scores": {"validation": validation}}))
-    assert "Scored on validation, which also chose the epoch: such a score flatters." in flattered
+    assert "Scored on validation, which also chose the epoch: the score is optimistic." in flattered

@@ -90,8 +90,12 @@ def test_a_live_answer_about_a_pair_is_the_stored_one(
     rounding: float,
 ) -> None:  # fmt: skip
     store = pair_store(rows, dtype)
-    predictor = fusionkit.load(fit_run(store, label="label", pool=pool, fusions=[fusion]), device="cpu")
+    run = fit_run(store, label="label", pool=pool, fusions=[fusion])
+    predictor = fusionkit.load(run, device="cpu")
     assert predictor.takes == "pairs"
+    with pytest.raises(UsageError, match="reads texts") as caught:
+        fusionkit.load(run, device="cpu", takes="texts")
+    assert caught.value.expected == "one of pairs"
     frame = store["validation"].examples
     found = predictor.predict(frame["text"].tolist(), frame["pair"].tolist())
     decided, scores = stored_scores(store, predictor)

@@ -186,7 +186,7 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("- fusion: last", " holds no sweep", "a list of 1"),
     ("", " holds no sweep", "nothing"),
     ("last", " holds no sweep", "'last'"),
-    ("fusion: &a [*a]", ", line 1: blocks lie too deep", "at most 8"),
+    ("fusion: &a [*a]", ", line 1: blocks are nested too deeply", "at most 8"),
     (
         "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
         + "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in pairwise("abcdef")),

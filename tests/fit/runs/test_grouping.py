@@ -129,7 +129,7 @@ def test_scores_on_validation_and_on_test_never_meet_in_a_mean() -> None:
         table = summarise(RunGroups(frame(*with_test, *without), by)).set_index("scored_on")
         assert table["mean"].to_dict() == {"test": 0.9, "validation": pytest.approx(0.3)}
         assert table["runs"].tolist() == [2, 2]
-        [note] = [each for each in table.attrs["notes"] if "flatters" in each]
+        [note] = [each for each in table.attrs["notes"] if "optimistic" in each]
         assert note.startswith("some groups have no test score")
     languages = [*two_seeds(0.9, data="de", store="de"), *two_seeds(None, validation=0.3, data="fr", store="fr")]
     averaged = summarise(RunGroups(frame(*languages), ["fusion"], average=["data"]))
