@@ -127,7 +127,8 @@ def test_a_bucket_that_does_not_exist_is_one_clear_error(
     assert "The specified bucket does not exist" in encode.err
     assert "Traceback" not in encode.err
     info = fusionkit("info", "s3://nowhere/s")
-    assert (info.code, info.err.splitlines()[0]) == (2, "fusionkit: s3://nowhere/s is no store")
+    told = "fusionkit: s3://nowhere/s is neither a store nor a folder of runs"
+    assert (info.code, info.err.splitlines()[0]) == (2, told)
     assert not (server.root / "nowhere").exists()
 
 
