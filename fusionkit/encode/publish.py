@@ -119,7 +119,7 @@ def refuse_strangers(out: Place) -> None:
     """Raise UsageError if a store that is to be replaced has other files in its folder, such as runs: they would be
     lost. Hidden files do not count.
     """
-    names = {place.name for place in listed(out)} - OWN
+    names = {place.name for place in listed(out)} - OWN - {out.name}  # some object storage lists the folder itself
     strange = sorted(name for name in names if not name.startswith(".") and not name.endswith(".partial"))
     if strange:
         raise UsageError(

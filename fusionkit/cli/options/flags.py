@@ -26,7 +26,7 @@ def only_one(_: click.Context, parameter: click.Parameter, given: tuple[Any, ...
             f"{parameter.opts[0]} is given {len(given)} times",
             expected="one value, which holds for the whole command",
             received=", ".join(map(str, given)),
-            remedy="keep one of them; blocks of a sweep file (--sweep) may have different values",
+            remedy="keep one of them, or run the command once for each",
         )
     return given[0] if given else None
 

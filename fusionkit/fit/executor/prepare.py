@@ -140,11 +140,9 @@ def _check_methods(specs: Sequence[RunSpec], context: SweepContext) -> None:
     """
     store, tuned = context.store, [spec for spec in specs if not spec.is_frozen]
     wanted = {(spec.method, spec.checkpointing, spec.layer_decay): spec for spec in tuned}
-    splits = [each[name] for each in stores_of(store) for name in each.splits] if wanted else []
-    longest = max((int(np.diff(split.token_offsets).max(initial=0)) for split in splits), default=0)
     for spec in wanted.values():
         try:
-            plan_over(store, context.trust_remote_code).check(spec, longest)
+            plan_over(store, context.trust_remote_code).check(spec, _longest(spec, context))
         except (UsageError, StoppedError):
             raise
         except Exception:  # some encoders, and methods of the user's own, need the weights themselves
@@ -158,6 +156,14 @@ def _check_methods(specs: Sequence[RunSpec], context: SweepContext) -> None:
                 received=f"layers up to {highest}",
                 remedy="train that head with --method frozen, or choose another --fusion or other --fusion-layers",
             )
+
+
+def _longest(spec: RunSpec, context: SweepContext) -> int:
+    """The sub-tokens of the longest sequence that a run certainly reads: of several stores only train is looked at."""
+    unread = {"test"} if context.data(spec).test is None else set[str]()
+    unread |= {"validation", "test"} if len(stores_of(context.store)) > 1 else set()
+    splits = [each[name] for each in stores_of(context.store) for name in each.splits if name not in unread]
+    return max((int(np.diff(split.token_offsets).max(initial=0)) for split in splits), default=0)
 
 
 def _layer_notes(specs: Sequence[RunSpec], context: SweepContext) -> list[str]:

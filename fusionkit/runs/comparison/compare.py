@@ -102,6 +102,9 @@ def compare(
     tested = [place for place in found if place not in floors and len(found[place].differences) >= least]
     several = len(tested) if simultaneous else 1
     level = 1 - (1 - LEVEL) / max(several, 1)  # Bonferroni's, if several intervals are to hold together
+    if any(pairs.seeds.crossed for pairs in found.values()):
+        # Sign flips and the bootstrap take blocks as independent, which those of crossed draws and init seeds are not.
+        interval, test = STUDENT, STUDENT
     judged = {"interval": interval, "test": test or PERMUTATION, "over": over}
     answers = None if block == DATA else groups.answers
     rows = list[dict[str, object]]()
@@ -147,8 +150,6 @@ def _compared(
     over = over if errors.test_examples else SEEDS_ALONE
     half = errors.half(over, level)
     low, high = interval_of_mean(interval, mean, half, differences, errors.seeds)
-    # Sign flips and the bootstrap take blocks as independent, which those of crossed draws and init seeds are not.
-    test = STUDENT if errors.seeds.crossed else test
     p, by_seeds = np.nan, TESTS[test]
     if tested and over == EXAMPLES and n and answers is not None:
         p = p_over_examples(pairs, errors, answers)

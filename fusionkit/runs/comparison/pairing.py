@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,7 +86,7 @@ class Pairs:
         """The weight of each pair in the mean difference, ``[pairs]``: those of a block add up to 1."""
         return 1.0 / np.bincount(self.block)[self.block]
 
-    @property
+    @cached_property
     def seeds(self) -> SeedError:
         """The error of the mean difference over new seeds, or over new data sets if these are the blocks; NaN for one
         block.
