@@ -8,6 +8,7 @@ import io
 import os
 import sys
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,22 @@ COMMANDS = {
 RESUMED = {"encode", "fit", "run"}  # they go on from what an interrupted call has finished
 
 
+def refuse_repeated(command: click.Command, ctx: click.Context, args: list[str]) -> None:
+    """Raise UsageError where an option that takes one value is given several times: click would keep the last one."""
+    try:
+        _, _, order = command.make_parser(click.Context(command, parent=ctx)).parse_args([*args])
+    except click.UsageError:
+        return  # the command itself says what is wrong
+    for option, count in Counter(order).items():
+        if count > 1 and isinstance(option, click.Option) and not (option.multiple or option.is_flag):
+            raise UsageError(
+                f"{option.opts[0]} takes one value",
+                expected="the option once: its value holds for the whole command",
+                received=f"{option.opts[0]} {count} times",
+                remedy="keep one of them, or run the command once for each",
+            )
+
+
 class Lazy(click.Group):
     """Commands are imported when they are called: ``--help`` needs no torch."""
 
@@ -59,7 +76,10 @@ class Lazy(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not ctx.resilient_parsing and not args[0].startswith("-"):
             raise unknown_name("command", args[0], COMMANDS)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing:
+            refuse_repeated(command, ctx, rest)
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -11,7 +11,6 @@ import click
 import pytest
 
 from fusionkit.cli.fit import fit
-from fusionkit.cli.options.flags import only_one
 from fusionkit.fit import expand
 from fusionkit.fit.sweep.file import ELSEWHERE
 from fusionkit.options.entry import SWEPT, WHOLE
@@ -38,17 +37,13 @@ def test_an_option_left_out_is_what_expand_makes_of_it(store: Path) -> None:
     defaults = {FIT[flag].name: param.default for flag, param in shown.items() if flag in FIT and flag not in settled}
     made = {name: getattr(run, name) for name in defaults}
     assert made == {name: value[0] if isinstance(value, tuple) else value for name, value in defaults.items()}
-    assert (shown["order"].default, run.order) == (("auto",), "shuffle")
-    assert (shown["from-layer"].default, run.from_layer) == (("auto",), None)
+    assert (shown["order"].default, run.order) == ("auto", "shuffle")
+    assert (shown["from-layer"].default, run.from_layer) == ("auto", None)
     assert len(made) == 19
 
 
 def test_lists_are_where_options_may_be_given_several_times() -> None:
-    several = {
-        param.opts[0].removeprefix("--")
-        for param in fit.params
-        if getattr(param, "multiple", False) and param.callback is not only_one
-    }
+    several = {param.opts[0].removeprefix("--") for param in fit.params if getattr(param, "multiple", False)}
     several -= set(ELSEWHERE)
     named = {name for name, entry in FIT.items() if entry.named}  # given once for each task: a block, not a list
     assert {name for name, entry in {**FIT, **STORES}.items() if entry.lists in (SWEPT, WHOLE)} == (

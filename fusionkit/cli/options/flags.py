@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import click
 
-from fusionkit.errors import UsageError
 from fusionkit.options.entry import SWEPT, WHOLE, OptionInfo
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -17,18 +16,6 @@ Decorator = Callable[[Command], Command]
 def in_one(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
     """The values of a flag for several tasks, as one text: ``topic=classification,slots=tagging``."""
     return ",".join(given) or None
-
-
-def only_one(_: click.Context, parameter: click.Parameter, given: tuple[Any, ...]) -> Any:
-    """The value of an option that takes one; click itself would keep the last of several without a word."""
-    if len(given) > 1:
-        raise UsageError(
-            f"{parameter.opts[0]} is given {len(given)} times",
-            expected="one value, which holds for the whole command",
-            received=", ".join(map(str, given)),
-            remedy="keep one of them, or run the command once for each",
-        )
-    return given[0] if given else None
 
 
 def flag(entry: OptionInfo, **more: Any) -> Decorator[Any]:
@@ -43,11 +30,11 @@ def flag(entry: OptionInfo, **more: Any) -> Decorator[Any]:
     if entry.kind is not bool:
         asked = {
             "type": kind,
-            "multiple": True,
-            "default": default if several or default is None else (default,),
+            "multiple": several,
+            "default": default,
             "show_default": default is not None,
             "metavar": entry.metavar,
-            "callback": in_one if entry.named else None if several else only_one,
+            "callback": in_one if entry.named else None,
         }
     return click.option(f"--{entry.flag}", entry.parameter, **{"help": entry.help, **asked, **more})
 
