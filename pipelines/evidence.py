@@ -168,8 +168,8 @@ def keep_records(name: str, settings: Sequence[str], work: Path, now: dict[str, 
     known: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
     for _, records in files.values():
         for record, made in records:
-            before_it = known.setdefault(record["digest"], (record, made))[0]
-            if before_it["status"] != "finished" == record["status"]:
+            first, _ = known.setdefault(record["digest"], (record, made))
+            if record["status"] == "finished" and first["status"] != "finished":
                 known[record["digest"]] = record, made
     found: list[tuple[dict[str, Any], dict[str, Any]]] = []
     encoding = read_records(path)[0].get("encoding", {}) if path.is_file() else {}

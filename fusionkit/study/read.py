@@ -147,8 +147,8 @@ def _check_comparison(written: YamlNode, keys: Keys, comparison: Comparison) -> 
         check_over(comparison.over, comparison.interval, comparison.test, comparison.block, comparison.simultaneous)
     all_among(written, (*keys, "by"), "column of the results", comparison.by, COLUMNS)
     all_among(written, (*keys, "average"), "column of the results", comparison.average, COLUMNS)
-    metric = comparison.metric or METRICS[0]
-    if not metric.endswith(tuple(f"_{name}" for name in METRICS)):  # as `TASK_accuracy`, of one of several tasks
+    metric, of_tasks = comparison.metric, tuple(f"_{name}" for name in METRICS)  # `TASK_accuracy`, of one of several
+    if metric is not None and not metric.endswith(of_tasks):
         written.among((*keys, "metric"), "metric", metric, METRICS)
     if both := [name for name in comparison.average if name in comparison.by]:
         raise written.wrong(
