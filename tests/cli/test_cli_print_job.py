@@ -64,7 +64,7 @@ def test_fit_prints_the_job_of_its_workers(fusionkit: Command, asked: Path, smal
         "--cluster-config",
         asked,
     )
-    result = fusionkit(*words, "--device", "cpu", "--print-job")
+    result = fusionkit(*words, "--print-job")
     assert (result.code, result.err) == (0, "")
     is_the_job(result.out, asked)
 
