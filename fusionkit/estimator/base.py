@@ -109,7 +109,7 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         # None is the default of a run, or of its method.
         own = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
         method = getattr(self, "method", FROZEN)
-        usual = {} if method == FROZEN else usual_run(method)
+        usual = {} if method == FROZEN else usual_run(method, self.optimizer)
         given = {**usual, **{name: value for name, value in own.items() if name in options_of(RunSpec)}}
         chosen = {
             "store": "",

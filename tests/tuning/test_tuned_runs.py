@@ -368,6 +368,15 @@ def test_decay_is_of_methods_that_train_the_encoder() -> None:
     assert usual_run("pals:6")["weight_decay"] == usual_run("full")["weight_decay"] == 0.01
     for method in ("pals:6,encoder=frozen", "houlsby:4", "bitfit"):
         assert "weight_decay" not in usual_run(method)
+    assert "weight_decay" not in usual_run("full", "adam")  # as an L2 term it would wear the encoder down
+
+
+def test_a_sweep_with_adam_decays_only_when_asked(store: Store) -> None:
+    choices: dict[str, Any] = {"task": "tagging", "fusions": ["last"], "methods": ["full"], "epochs": (1,)}
+    of = [{spec.weight_decay for spec in expand(store, **choices, **more)} for more in (
+        {}, {"optimizer": "adam"}, {"optimizer": "adam", "weight_decay": 0.01},
+    )]  # fmt: skip
+    assert of == [{0.01}, {0.0}, {0.01}]
 
 
 def test_halving_is_refused(store: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path) -> None:

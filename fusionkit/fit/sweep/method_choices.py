@@ -2,7 +2,7 @@
 
     --encoder-lr grid     the method's four rates, each a run
     nothing given         its first rate, its epochs, a tenth of the steps as warm-up, and 0.01 of decay where it trains
-                          the encoder as a whole or its last layers
+                          the encoder as a whole or its last layers, with AdamW
 
 An option that the user gives wins.
 """
@@ -17,7 +17,7 @@ from fusionkit.methods.table import parse_method
 from fusionkit.options.entry import options_of
 from fusionkit.specs import AUTO, ENCODER, FROZEN, OF_METHODS, RunSpec
 
-GRID, TEXT = "grid", "none"
+GRID, TEXT, ADAMW = "grid", "none", "adamw"
 WARMUP, DECAY = 0.1, 0.01
 
 
@@ -77,19 +77,21 @@ def options_for(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     rates = given.get("encoder_lrs") or (own[0],)
     rates = rates if isinstance(rates, (tuple, list)) else (rates,)
     every = [rate for each in rates for rate in (sorted(own) if each == GRID else (rate_of(each),))]
-    return {**usual(method), **given, "encoder_lrs": tuple(dict.fromkeys(every))}
+    return {**usual(method, given.get("optimizer", ADAMW)), **given, "encoder_lrs": tuple(dict.fromkeys(every))}
 
 
-def usual(method: str) -> dict[str, Any]:
+def usual(method: str, optimizer: str = ADAMW) -> dict[str, Any]:
     """The default fields of a method's runs, without their rate."""
     spec = parse_method(method)
-    decay = {"weight_decay": DECAY} if spec.trains_encoder else {}
+    # Adam makes a full step of a small gradient: with decay as an L2 term, the embeddings of all tokens that the data
+    # lacks would shrink at each step, until the encoder has forgotten them.
+    decay = {"weight_decay": DECAY} if spec.trains_encoder and optimizer == ADAMW else {}
     return {"epochs": spec.entry.epochs, "warmup": WARMUP, **decay}
 
 
-def usual_run(method: str) -> dict[str, Any]:
+def usual_run(method: str, optimizer: str = ADAMW) -> dict[str, Any]:
     """The default fields of one run of a method."""
-    return {**usual(method), "encoder_lr": parse_method(method).rates[0]}
+    return {**usual(method, optimizer), "encoder_lr": parse_method(method).rates[0]}
 
 
 def refuse_strays(methods: Sequence[str], given: Mapping[str, Any]) -> None:
