@@ -4,7 +4,7 @@
 
 Symbols: s seconds pass before the first epoch, reading included. An epoch's steps take t seconds, and e epochs are
 trained, the last perhaps in part. Scoring the n_v validation examples takes v seconds and is done c times. n examples
-are scored at the end. t and v are medians over the measured epochs.
+are scored at the end. All but s are the least of several measurements: what else the machine does only adds to them.
 
 On a CPU with one thread, seconds are CPU time, which other processes do not change. On a GPU, or with several threads,
 they are wall-clock time.
@@ -15,7 +15,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -35,8 +34,10 @@ from fusionkit.fit.train.schedule import length_of
 from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.specs import RunSpec
 
-SECONDS = 0.3  # counted seconds of all epochs of a sample
-EPOCHS, MOST_EPOCHS = 6, 12  # of a sample; the first two are not counted, and every second one is scored
+SECONDS = 0.6  # counted seconds of all epochs of a sample
+EPOCHS, MOST_EPOCHS = 8, 12  # of a sample; the first two are not counted, and every second one is scored
+READINGS = 3
+COUNTED = 4  # minibatches whose operations are counted: examples differ in length
 # Options that a run's cost does not depend on, besides those of PLAIN.
 ANY: dict[str, Any] = {"data_seed": 0, "init_seed": 0, "warmup": 0.0, "schedule": "linear", "weight_decay": 0.0}
 
@@ -113,7 +114,7 @@ class CostsAlone:
         clock = clock_of(self._context.device)
         took = np.diff(epoch_times(self._context, [replace(spec, epochs=epochs)], part, clock))  # [epochs]
         # Epochs 3, 5, … are not scored, epochs 4, 6, … are.
-        steps, scored = (median(took[first::2]) if len(took) > first else 0.0 for first in (2, 3))
+        steps, scored = (took[first::2].min() if len(took) > first else 0.0 for first in (2, 3))
         scoring = max(scored - steps, 0.0)
         grown, shown = learned / max(len(part.train), 1), watched / max(len(part.validation), 1)
         reading = _reading_seconds(part.train, layers, clock) * grown
@@ -134,22 +135,26 @@ class CostsAlone:
     def _counted(self, spec: RunSpec, part: TaskData) -> tuple[int, int, int]:
         """Operations per trained and per predicted example, and the peak bytes of a step."""
         layers, count = self._context.positions(spec), min(len(part.train), spec.batch_size)
+        starts = range(0, len(part.train) - count + 1, count)[:COUNTED]
         labels = {name: each.labels for name, each in part.parts.items()}
         classes = {name: len(known) for name, known in labels.items()}
         with Meter() as meter:
             model = model_of(spec, len(layers), self._context.store.hidden, classes, part.sides, part.lm_head)
             load_start_weights(model, spec, self._context.start(spec), labels)
-            batch = part.train.batch(np.arange(count), layers)
             runs = LoopedRuns([spec], [model])
-            before = meter.flops
-            if runs.learns:
-                runs.step([batch], [spec.lr])
-            trained = meter.flops - before
-            with torch.inference_mode(False), torch.no_grad():
-                runs.decide(batch)
+            trained, before = 0, meter.flops
+            for start in starts:
+                batch = part.train.batch(np.arange(start, start + count), layers)
+                began = meter.flops
+                if runs.learns:
+                    runs.step([batch], [spec.lr])
+                trained += meter.flops - began
+                with torch.inference_mode(False), torch.no_grad():
+                    runs.decide(batch)
         # A frozen LM head shares the store's weights, which the meter did not see made.
         shared = {} if part.lm_head is None or spec.head != "lm-head" else part.lm_head.weights
         peak = meter.peak_bytes + sum(weights.nbytes for weights in shared.values())
+        count *= len(starts)
         return trained // count, (meter.flops - before - trained) // count, peak
 
 
@@ -159,6 +164,9 @@ def clock_of(device: torch.device) -> Callable[[], float]:
 
 
 def _reading_seconds(split: TaskSplit, layers: tuple[int, ...], clock: Callable[[], float]) -> float:
-    began = clock()
-    load_into_memory(split, layers)
-    return clock() - began
+    took = list[float]()
+    for _ in range(READINGS):
+        began = clock()
+        load_into_memory(split, layers)
+        took.append(clock() - began)
+    return min(took)
