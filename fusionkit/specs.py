@@ -269,7 +269,7 @@ class RunSpec:
             object.__setattr__(self, "epochs", known["epochs"].default)
         if self.draw_ids is not None and not given:
             raise UsageError(
-                "draw_ids is out of range", expected="none where the draw is no 'ids'", received=repr(self.draw_ids)
+                "draw-ids is out of range", expected="none where the draw is no 'ids'", received=repr(self.draw_ids)
             )
 
     @cached_property

@@ -113,7 +113,7 @@ class OptionInfo:
         if not isinstance(value, self.kind):
             raise self._wrong(WANTED[self.kind], value)
         if self.choices and value not in self.choices:
-            raise unknown_name(self.name, str(value), self.choices)
+            raise unknown_name(self.flag, str(value), self.choices)
         if self.pattern is not None and not re.fullmatch(self.pattern, value):
             raise self._wrong(self.example, value)
         return value
@@ -130,7 +130,7 @@ class OptionInfo:
 
     def _wrong(self, expected: str, received: object) -> UsageError:
         remedy = "choose a value in that range"
-        return UsageError(f"{self.name} is out of range", expected=expected, received=repr(received), remedy=remedy)
+        return UsageError(f"{self.flag} is out of range", expected=expected, received=repr(received), remedy=remedy)
 
 
 def joined(given: str | Mapping[str, str] | None) -> str | None:

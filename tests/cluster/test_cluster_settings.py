@@ -65,7 +65,7 @@ def test_the_same_keys_may_stand_below_cluster_in_a_file_of_something_else(tmp_p
         ("memory: much", "this is no number of bytes", ""),
         ("memory: 16000", "a worker cannot start in so little memory", "add the unit"),
         ('partition: "gpu\\n#SBATCH --nodes=9"', "partition is out of range", ""),
-        ("start_timeout: 0", "start_timeout is out of range", ""),
+        ("start_timeout: 0", "start-timeout is out of range", ""),
         ("public: perhaps", "'public' has a value of another kind", ""),
         ("public: [true]", "'public' has a value of another kind", ""),
         ("tls_ca: nowhere.pem", "'tls_ca' names no file", "check the path"),

@@ -78,7 +78,7 @@ def test_pairs_that_are_none_are_refused(source: Source, encoded: Encoding, tmp_
             encoded(source, tmp_path / "s", pair_as=asked)
         assert caught.value.received == "the column 'tokens' alone"
         assert "--pair" in str(caught.value.remedy)
-    with pytest.raises(UsageError, match="unknown pair_as 'three'") as caught:
+    with pytest.raises(UsageError, match="unknown pair-as 'three'") as caught:
         EncodeSpec(pair_as="three")
     assert caught.value.expected == "one of one, two"
     assert not (tmp_path / "s").exists()

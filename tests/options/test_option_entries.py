@@ -64,8 +64,8 @@ def test_numbers_are_kept_as_pythons_own() -> None:
         ({"heat": float("inf")}, "heat is out of range", "above 0, up to 300"),
         ({"heat": "180"}, "heat is out of range", "a number"),
         ({"heat": None}, "heat is out of range", "a number"),
-        ({"racks": 0}, "racks is out of range", "racks, 1 or more"),
-        ({"racks": 1.0}, "racks is out of range", "a whole number"),
+        ({"racks": 0}, "levels is out of range", "racks, 1 or more"),
+        ({"racks": 1.0}, "levels is out of range", "a whole number"),
         ({"mode": "gril"}, "unknown mode 'gril'", "one of air, grill"),
         ({"code": "abc"}, "code is out of range", "two letters"),
     ],
@@ -93,7 +93,7 @@ def test_a_flag_and_a_key_of_a_file_read_the_same(tmp_path: Path) -> None:
     places: Places = {("oven", name): f"line {line}" for line, name in enumerate(texts, 1)}
     written = YamlNode(tmp_path / "oven.yaml", {"oven": texts}, places)
     assert read_options(written, ("oven",), texts, known) == made
-    with pytest.raises(UsageError, match=r"oven.yaml, line 3: racks is out of range"):
+    with pytest.raises(UsageError, match=r"oven.yaml, line 3: levels is out of range"):
         read_options(written, ("oven",), {**texts, "levels": "0"}, known)
 
 

@@ -102,7 +102,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("fusion: [last, linear]", "fusion: [last, liner]", "line 13: unknown fusion 'liner'", "did you mean 'linear'?"),
     ("fusion: [last, linear]", "fusion: linear:gama=no", "line 13: unknown option of fusion 'linear'", "'gamma'?"),
     ("fusion: [last, linear]", "lr: 1000", "line 13: lr is out of range", "1000"),
-    ("fusion: [last, linear]", "max-steps: 0", "line 13: max_steps is out of range", "1 or more"),
+    ("fusion: [last, linear]", "max-steps: 0", "line 13: max-steps is out of range", "1 or more"),
     ("fusion: [last, linear]", "max-steps: [8, many]", "line 13: 'max-steps' has a value of another kind", "'many'"),
     ("fusion: [last, linear]", "schedule: liner", "line 13: unknown schedule 'liner'", "'linear'?"),
     ("fusion: [last, linear]", "task: clasification", "line 13: unknown task 'clasification'", "'classification'?"),
