@@ -30,10 +30,12 @@ from fusionkit.store import Store, open_store
 
 CLAIM = 0.15
 FUSIONS = ("last", "linear", "attention", "concat", "dwatt:scale=yes")
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "sst2 few-shot": ("sst2", {"shots": (16,), "epochs": (50,)}),
-    "conll2003 few-shot": ("conll2003", {"shots": (128,), "epochs": (6,)}),
-    "conll2003": ("conll2003", {"epochs": (1,)}),
+CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "sst2 few-shot": (["sst2"], {"shots": (16,), "epochs": (50,)}),
+    "conll2003 few-shot": (["conll2003"], {"shots": (128,), "epochs": (6,)}),
+    "conll2003": (["conll2003"], {"epochs": (1,)}),
+    # All layers of these rows are not held in memory, each epoch reads them from the store.
+    "conll2003 tokens": (["conll2003", "--rows", "tokens"], {"epochs": (2,)}),
 }
 
 
@@ -61,7 +63,7 @@ def main() -> None:
     ratios: dict[str, float] = {}
     for case in options.only:
         name, choices = CASES[case]
-        path, _ = encoded(options.data, options.work, name)
+        path, _ = encoded(options.data, options.work, *name)
         store = open_store(path)
         specs = expand(store, fusions=FUSIONS, seeds=2, **choices)
         folder = options.work / "cost-runs"

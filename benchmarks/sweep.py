@@ -227,12 +227,16 @@ def contender(case: Case, store: Store, folder: Path, precision: str, device: st
     return time.perf_counter() - began, [record["score"] for record in records]
 
 
-def encoded(data: Path, work: Path, name: str) -> tuple[Path, float]:
-    """The path of the store, which is made where it is missing, and the seconds that its encode took."""
-    path, told = work / f"{name}.store", work / f"{name}.seconds"
+def encoded(data: Path, work: Path, name: str, *choices: str) -> tuple[Path, float]:
+    """The path of the store, which is made where it is missing, and the seconds that its encode took; ``choices``:
+    options of its command, in place of the usual ones.
+    """
+    stem = "-".join([name, *(word for word in choices if not word.startswith("-"))])
+    path, told = work / f"{stem}.store", work / f"{stem}.seconds"
     if not told.is_file():
         began = time.perf_counter()
-        command = [sys.executable, "-m", "fusionkit", "encode", str(data / name), "--out", str(path), *ENCODE[name]]
+        command = [sys.executable, "-m", "fusionkit", "encode", str(data / name), "--out", str(path)]
+        command += choices or ENCODE[name]
         subprocess.run(command, check=True)
         told.write_text(str(time.perf_counter() - began), encoding="utf-8")
     return path, float(told.read_text(encoding="utf-8"))
