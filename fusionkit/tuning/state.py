@@ -48,6 +48,7 @@ def write_state(path: Path, state: SavedState) -> None:
             tensors[f"{group}/{name}"] = held.clone() if held.data_ptr() in places else held
             places.add(held.data_ptr())
     values = json.dumps({"format": FORMAT, "torch": torch.__version__, **state.values})
+    # safetensors' own writer of files would leave a temporary file of another name where it is killed.
     write_durably(path, save(tensors, {"state": values}))
 
 

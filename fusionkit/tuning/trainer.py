@@ -152,9 +152,9 @@ class TunedRun:
         """The run's result, or the error of a loss that is not finite."""
         run, length = self._run, self.length
         costs = costs_of(self._attached, self._model, run, self._optimizer, self._device, self._ranks.count)
+        done = self._restored(keeping)
         self._watch.begin()
         self._began = self._clock()
-        done = self._restored(keeping)
         if float(self._ranks.sum(torch.tensor(float(done), device=self._device))) != done * self._ranks.count:
             raise FusionkitError(
                 f"the processes that share {run.spec.method} see different states of it",
@@ -313,9 +313,8 @@ class TunedRun:
     def _keep(self, keeping: StateFile, done: int) -> None:
         run, best = self._run, self._run.best
         self._charge()
-        groups: dict[str, Mapping[str, torch.Tensor]] = {
-            "model": self._model.state_dict(), "method": self._attached.state(), "moments": self._optimizer.moments()
-        }  # fmt: skip
+        groups: dict[str, Mapping[str, torch.Tensor]] = {"model": self._model.state_dict()}
+        groups |= {"method": self._attached.state(), "moments": self._optimizer.moments()}
         values: dict[str, Any] = {
             "done": done, "total": self._total, "curve": run.curve, "sources": sources_of(self._spec), "best": None,
             "metric": run.metric, "seconds": run.seconds, "alone": self._alone, "epoch_seconds": run.epoch_seconds,
@@ -326,6 +325,7 @@ class TunedRun:
             values["best"] = {"value": best.value, "epoch": best.epoch, "scores": best.scores}
             values["best"] |= {"of": self._best_epochs} if self._best_epochs else {}
         write_state(keeping.path, SavedState(groups, values))
+        self._began = self._clock()  # a run alone is not charged for what makes it safe from a kill
 
     def _restored(self, keeping: StateFile | None) -> int:
         """Load the state that was kept, if any; return the number of steps that are done."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -15,11 +16,12 @@ import pytest
 import torch
 
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
-from fusionkit.errors import StoreError, UsageError
+from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.fit import FitProgress, RunsFolder, expand, fit
 from fusionkit.fit.executor.through_encoder import StateFile
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
+from fusionkit.tuning import trainer
 from fusionkit.tuning.state import SavedState, read_state, write_state
 
 KILLER = Path(__file__).with_name("killer.py")
@@ -113,6 +115,17 @@ def test_a_kill_before_any_step_on_the_disk_loses_nothing(store: Store, tmp_path
         assert kept(runs.path) == whole
 
 
+def test_a_run_alone_is_not_charged_for_its_saves(
+    store: Store, specs: Specs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saves = list[Path]()
+    monkeypatch.setattr(trainer, "clock_of", lambda _: lambda: 100.0 * len(saves))
+    monkeypatch.setattr(trainer, "write_state", lambda path, _: saves.append(path))
+    (record,) = fit(store, chosen(store, specs, ("bfloat16",), 2), RunsFolder(tmp_path))
+    assert len(saves) >= 2
+    assert record["seconds_alone"] == 0
+
+
 def test_workers_leave_the_same_bytes_as_this_process(
     store: Store, specs: Specs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +153,21 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
         "model": {"a/b": [0.0, 1.0, 2.0]},
         "moments": {"0/step": 7.0},
     }
+
+
+def test_a_full_disk_leaves_the_state_before(tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    write_state(path, SavedState({"model": {"small": torch.zeros(4)}}, {}))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(FusionkitError, match="the disk is full"):
+            write_state(path, SavedState({"model": {"large": torch.zeros(4096)}}, {}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    assert (found := read_state(path)) is not None
+    assert list(found.groups["model"]) == ["small"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ", b"garbage" * 9])
