@@ -121,7 +121,7 @@ def test_a_run_alone_is_not_charged_for_its_saves(
     saves = list[Path]()
     monkeypatch.setattr(trainer, "clock_of", lambda _: lambda: 100.0 * len(saves))
     monkeypatch.setattr(trainer, "write_state", lambda path, _: saves.append(path))
-    (record,) = fit(store, chosen(store, specs, ("bfloat16",), 2), RunsFolder(tmp_path))
+    (record,) = fit(store, chosen(store, specs, ("bfloat16",), 2), RunsFolder(tmp_path), save_every="2")
     assert len(saves) >= 2
     assert record["seconds_alone"] == 0
 
