@@ -151,6 +151,7 @@ class CostsAlone:
                 trained += meter.flops - began
                 with torch.inference_mode(False), torch.no_grad():
                     runs.decide(batch)
+                del batch  # or the next one is held beside it
         # A frozen LM head shares the store's weights, which the meter did not see made.
         shared = {} if part.lm_head is None or spec.head != "lm-head" else part.lm_head.weights
         peak = meter.peak_bytes + sum(weights.nbytes for weights in shared.values())
