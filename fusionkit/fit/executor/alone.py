@@ -4,7 +4,8 @@
 
 Symbols: s seconds pass before the first epoch, reading included. An epoch's steps take t seconds, and e epochs are
 trained, the last perhaps in part. Scoring the n_v validation examples takes v seconds and is done c times. n examples
-are scored at the end. All but s are the least of several measurements: what else the machine does only adds to them.
+are scored at the end. The process and the pages of the store are warm. All but s are the least of several measurements:
+what else the machine does only adds to them.
 
 On a CPU with one thread, seconds are CPU time, which other processes do not change. On a GPU, or with several threads,
 they are wall-clock time.
@@ -24,7 +25,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import RATE, CostModel
-from fusionkit.fit.executor.sample import LEAST, PLAIN, epoch_times, sample_of
+from fusionkit.fit.executor.sample import PLAIN, epoch_times, sample_of
 from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes, load_into_memory
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.model.warm_start import load_start_weights
@@ -37,6 +38,7 @@ from fusionkit.specs import RunSpec
 SECONDS = 0.6  # counted seconds of all epochs of a sample
 EPOCHS, MOST_EPOCHS = 8, 12  # of a sample; the first two are not counted, and every second one is scored
 READINGS = 3
+WATCHED = 256  # validation examples of a sample, or all: of fewer, the time is that of calls more than of examples
 COUNTED = 4  # minibatches whose operations are counted: examples differ in length
 # Options that a run's cost does not depend on, besides those of PLAIN.
 ANY: dict[str, Any] = {"data_seed": 0, "init_seed": 0, "warmup": 0.0, "schedule": "linear", "weight_decay": 0.0}
@@ -109,16 +111,18 @@ class CostsAlone:
         part = sample_of(
             data,
             learned=learned if share == 1 else min(batches * spec.batch_size, learned),
-            watched=max(round(share * watched), min(LEAST, watched)),
+            watched=max(round(share * watched), min(WATCHED, watched)),
         )
         clock = clock_of(self._context.device)
+        grown, shown = learned / max(len(part.train), 1), watched / max(len(part.validation), 1)
+        # First, so that no page of the store comes from the disk afterwards: that can take longer than the run.
+        reading = _reading_seconds(part.train, layers, clock) * grown
+        reading += _reading_seconds(part.validation, layers, clock) * shown
+        epoch_times(self._context, [replace(spec, epochs=2)], part, clock)  # what a process does only once
         took = np.diff(epoch_times(self._context, [replace(spec, epochs=epochs)], part, clock))  # [epochs]
         # Epochs 3, 5, … are not scored, epochs 4, 6, … are.
         steps, scored = (took[first::2].min() if len(took) > first else 0.0 for first in (2, 3))
         scoring = max(scored - steps, 0.0)
-        grown, shown = learned / max(len(part.train), 1), watched / max(len(part.validation), 1)
-        reading = _reading_seconds(part.train, layers, clock) * grown
-        reading += _reading_seconds(part.validation, layers, clock) * shown
         start = max(float(took[:1].sum()) - steps, 0.0)
         held = held_bytes(data.train, layers) * learned / max(len(data.train), 1) <= HELD_BYTES
         training, prediction, peak = self._counted(spec, part)
