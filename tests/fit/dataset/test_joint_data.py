@@ -154,7 +154,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"head": "classifier+crff"}, "unknown head for slots 'crff'"),
     ({"head": "classifier+crf", "label_smoothing": 0.1}, "head 'classifier+crf' cannot use --label-smoothing"),
     ({"pool": "cls"}, "rows of words have no first and no last token"),
-    ({"joint_fusion": "both"}, "unknown joint_fusion 'both'"),
+    ({"joint_fusion": "both"}, "unknown joint-fusion 'both'"),
     ({"task": "tagging", "joint_fusion": "each"}, "the task tagging has one head"),
 ]
 
