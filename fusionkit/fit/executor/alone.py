@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import RATE, CostModel
-from fusionkit.fit.executor.sample import PLAIN, epoch_times, sample_of
+from fusionkit.fit.executor.sample import PLAIN, epoch_times, sample_of, some
 from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes, load_into_memory
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.model.warm_start import load_start_weights
@@ -39,6 +40,7 @@ SECONDS = 0.6  # counted seconds of all epochs of a sample
 EPOCHS, MOST_EPOCHS = 8, 12  # of a sample; the first two are not counted, and every second one is scored
 READINGS = 3
 WATCHED = 256  # validation examples of a sample, or all: of fewer, the time is that of calls more than of examples
+WIDE = 8192  # examples of train that are read to see how long an epoch's reading takes
 COUNTED = 4  # minibatches whose operations are counted: examples differ in length
 # Options that a run's cost does not depend on, besides those of PLAIN.
 ANY: dict[str, Any] = {"data_seed": 0, "init_seed": 0, "warmup": 0.0, "schedule": "linear", "weight_decay": 0.0}
@@ -116,19 +118,29 @@ class CostsAlone:
         clock = clock_of(self._context.device)
         grown, shown = learned / max(len(part.train), 1), watched / max(len(part.validation), 1)
         # First, so that no page of the store comes from the disk afterwards: that can take longer than the run.
-        reading = _reading_seconds(part.train, layers, clock) * grown
-        reading += _reading_seconds(part.validation, layers, clock) * shown
+        loading, watching = (
+            _least(partial(load_into_memory, each, layers), clock) for each in (part.train, part.validation)
+        )
         epoch_times(self._context, [replace(spec, epochs=2)], part, clock)  # what a process does only once
         took = np.diff(epoch_times(self._context, [replace(spec, epochs=epochs)], part, clock))  # [epochs]
         # Epochs 3, 5, … are not scored, epochs 4, 6, … are.
         steps, scored = (took[first::2].min() if len(took) > first else 0.0 for first in (2, 3))
         scoring = max(scored - steps, 0.0)
-        start = max(float(took[:1].sum()) - steps, 0.0)
-        held = held_bytes(data.train, layers) * learned / max(len(data.train), 1) <= HELD_BYTES
+        # The sample is held in memory: reading all examples takes longer, once, or in every minibatch.
+        start, reading = float(took[:1].sum()) - steps + watching * (shown - 1), 0.0
+        if held_bytes(data.train, layers) * learned / max(len(data.train), 1) <= HELD_BYTES:
+            start += loading * (grown - 1)
+        else:
+            start -= loading
+            # Of many examples: those of the sample alone would stay in the processor's cache.
+            wide, count = some(data.train, min(learned, WIDE)), min(learned, WIDE)
+            held, places = load_into_memory(part.train, layers), tuple(range(len(layers)))
+            reading = _least(partial(_gather, wide, layers, spec.batch_size), clock) * len(part.train) / count
+            reading -= _least(partial(_gather, held, places, spec.batch_size), clock)
         training, prediction, peak = self._counted(spec, part)
         return CostAlone(
-            start=start + (reading * (1 - 1 / max(grown, 1.0)) if held else 0.0),
-            steps=steps * grown + (0.0 if held else reading),
+            start=max(start, 0.0),
+            steps=(steps + max(reading, 0.0)) * grown,
             scoring=scoring * shown,
             scored_each=watched,
             training_flops=training,
@@ -168,10 +180,18 @@ def clock_of(device: torch.device) -> Callable[[], float]:
     return time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
 
 
-def _reading_seconds(split: TaskSplit, layers: tuple[int, ...], clock: Callable[[], float]) -> float:
+def _least(action: Callable[[], object], clock: Callable[[], float]) -> float:
+    """The least seconds of three times the same."""
     took = list[float]()
     for _ in range(READINGS):
         began = clock()
-        load_into_memory(split, layers)
+        action()
         took.append(clock() - began)
     return min(took)
+
+
+def _gather(split: TaskSplit, layers: tuple[int, ...], batch_size: int) -> None:
+    """Read every example once, in minibatches."""
+    order = np.random.default_rng(0).permutation(len(split))
+    for start in range(0, len(order), batch_size):
+        split.batch(order[start : start + batch_size], layers)
