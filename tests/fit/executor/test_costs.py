@@ -10,11 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor import alone
 from fusionkit.fit.executor.alone import CostAlone, CostsAlone
 from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.loader.minibatches import InMemoryStates
 from fusionkit.machine.memory import PeakMemory
 from fusionkit.runs.record import digest_of_record
 from fusionkit.specs import RunSpec
@@ -66,6 +68,25 @@ def test_each_kind_of_run_is_measured_once(
     found = {CostsAlone(context).of(spec) for spec in specs}
     assert [spec.fusion for spec in asked] == ["last", "linear"]
     assert len(found) == 2
+
+
+@pytest.mark.parametrize(("held", "each"), [(1 << 30, 0.0), (0, 9.0)])
+def test_each_epoch_is_charged_for_reading_rows_that_memory_does_not_hold(
+    held: int, each: float, corpus_store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, now = corpus_store("words"), 0.0
+
+    def gather(split: TaskSplit, *_: Any) -> None:
+        nonlocal now
+        now += 1.0 if isinstance(split.states, InMemoryStates) else 10.0
+
+    monkeypatch.setattr(alone, "_gather", gather)
+    monkeypatch.setattr(alone, "clock_of", lambda _: lambda: now)
+    monkeypatch.setattr(alone, "HELD_BYTES", held)
+    [spec] = expand(store, task="tagging", fusions=("linear",), epochs=(2,))
+    cost = CostsAlone(SweepContext(store)).of(spec)
+    assert cost.start == cost.scoring == 0
+    assert cost.steps == pytest.approx(each)
 
 
 def test_measuring_leaves_no_trace_in_what_is_learned(corpus_store: Callable[[str], Store], monkeypatch: Any) -> None:
