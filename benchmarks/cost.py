@@ -34,7 +34,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "sst2 few-shot": (["sst2"], {"shots": (16,), "epochs": (50,)}),
     "conll2003 few-shot": (["conll2003"], {"shots": (128,), "epochs": (6,)}),
     "conll2003": (["conll2003"], {"epochs": (1,)}),
-    # All layers of these rows are not held in memory, each epoch reads them from the store.
+    # These rows are too many to be held in memory: each epoch reads them from the store.
     "conll2003 tokens": (["conll2003", "--rows", "tokens"], {"epochs": (2,)}),
 }
 

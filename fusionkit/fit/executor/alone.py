@@ -7,8 +7,8 @@ trained, the last perhaps in part. Scoring the n_v validation examples takes v s
 are scored at the end. The process and the pages of the store are warm. All but s are the least of several measurements:
 what else the machine does only adds to them.
 
-On a CPU with one thread, seconds are CPU time, which other processes do not change. On a GPU, or with several threads,
-they are wall-clock time.
+On a CPU with one thread, seconds are CPU time: waiting for other processes does not count, though the caches and the
+memory that they share make it longer. On a GPU, or with several threads, they are wall-clock time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fusionkit.specs import RunSpec
 
 SECONDS = 0.6  # counted seconds of all epochs of a sample
 EPOCHS, MOST_EPOCHS = 8, 12  # of a sample; the first two are not counted, and every second one is scored
-READINGS = 3
+READINGS = 3  # the least of them counts
 WATCHED = 256  # validation examples of a sample, or all: of fewer, the time is that of calls more than of examples
 WIDE = 8192  # examples of train that are read to see how long an epoch's reading takes
 COUNTED = 4  # minibatches whose operations are counted: examples differ in length
