@@ -1,11 +1,12 @@
 """What a run costs by itself: a run like it trains alone for a few epochs on part of the data, and its cost is scaled.
 
-    seconds = s + e t + c v + n v / n_v
+    seconds = s + e t + c v + n w
 
 Symbols: s seconds pass before the first epoch, reading included. An epoch's steps take t seconds, and e epochs are
-trained, the last perhaps in part. Scoring the n_v validation examples takes v seconds and is done c times. n examples
-are scored at the end. The process and the pages of the store are warm. All but s are the least of several measurements:
-what else the machine does only adds to them.
+trained, the last perhaps in part. Scoring the watched validation examples takes v seconds and is done c times. The best
+weights are scored at the end: w seconds for each of the n examples of validation and test, which are read from the
+store again. The process and the pages of the store are warm. t and v are the least of several measurements: what else
+the machine does only adds to them.
 
 On a CPU with one thread, seconds are CPU time: waiting for other processes does not count, though the caches and the
 memory that they share make it longer. On a GPU, or with several threads, they are wall-clock time.
@@ -22,11 +23,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.draws import watched_split
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import RATE, CostModel
-from fusionkit.fit.executor.sample import PLAIN, epoch_times, sample_of, some
+from fusionkit.fit.executor.sample import PLAIN, epoch_times, sample_of, scored_part, size_of
 from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes, load_into_memory
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.model.warm_start import load_start_weights
@@ -37,10 +38,12 @@ from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.specs import RunSpec
 
 SECONDS = 0.6  # counted seconds of all epochs of a sample
-EPOCHS, MOST_EPOCHS = 8, 12  # of a sample; the first two are not counted, and every second one is scored
+EPOCHS, MOST_EPOCHS = 6, 12  # of a sample; the first two are not counted, and every second one is scored
 READINGS = 3  # the least of them counts
 WATCHED = 256  # validation examples of a sample, or all: of fewer, the time is that of calls more than of examples
-WIDE = 8192  # examples of train that are read to see how long an epoch's reading takes
+GATHERED = 1e9  # bytes of states that a CPU gathers in a second, roughly
+STATES = 1 << 28  # bytes of states of a sample, or all: fewer stay in the processor's cache from one epoch to the next
+FEW = 0.1  # of a sample's validation and test, in the training that warms the process
 COUNTED = 4  # minibatches whose operations are counted: examples differ in length
 # Options that a run's cost does not depend on, besides those of PLAIN.
 ANY: dict[str, Any] = {"data_seed": 0, "init_seed": 0, "warmup": 0.0, "schedule": "linear", "weight_decay": 0.0}
@@ -52,7 +55,7 @@ class CostAlone:
 
     Attributes:
         start, steps, scoring: seconds before the first epoch, of an epoch's steps, and of scoring the watched examples.
-        scored_each: the number of watched validation examples.
+        ending: seconds for each example of validation and test after the last epoch.
         training_flops, prediction_flops: floating-point operations per example: forward and backward; forward only.
         peak_memory: the most bytes of tensors that a step holds: minibatch, weights, moments, gradients and
             intermediate results; not the examples that are held in memory.
@@ -61,15 +64,14 @@ class CostAlone:
     start: float
     steps: float
     scoring: float
-    scored_each: int
+    ending: float
     training_flops: int
     prediction_flops: int
     peak_memory: int
 
     def seconds(self, epochs: float, scorings: int, scored_at_the_end: int) -> float:
         """Seconds of a whole run."""
-        each = self.scoring / max(self.scored_each, 1)
-        return self.start + epochs * self.steps + scorings * self.scoring + scored_at_the_end * each
+        return self.start + epochs * self.steps + scorings * self.scoring + scored_at_the_end * self.ending
 
 
 class CostsAlone:
@@ -92,10 +94,8 @@ class CostsAlone:
         cost, data = self.of(spec), self._context.data(spec)
         length = length_of(spec, self._count.learned(spec))
         scorings = sum(point["validation_score"] is not None for point in result.curve)
-        tests = sum(map(len, data.scored_tests.values()))
-        whole = len(data.validation) if result.watched < len(data.validation) else 0
         return {
-            "seconds_alone": cost.seconds(result.steps / length.epoch, scorings, whole + tests),
+            "seconds_alone": cost.seconds(result.steps / length.epoch, scorings, _scored_at_the_end(data)),
             "training_flops": cost.training_flops,
             "prediction_flops": cost.prediction_flops,
             "peak_memory_alone": cost.peak_memory,
@@ -105,48 +105,53 @@ class CostsAlone:
 
     def _measured(self, spec: RunSpec, learned: int, watched: int) -> CostAlone:
         """The cost of a kind, measured on part of its examples, or for more epochs where an epoch is short."""
-        data, layers = self._context.data(spec), self._context.positions(spec)
-        counted = self._count.products_over(spec, learned, watched / 2) / RATE
-        share = min(SECONDS / EPOCHS / counted, 1.0)
-        epochs = 2 * round(min(max(SECONDS / counted, EPOCHS), MOST_EPOCHS) / 2)
-        batches = max(round(share * learned / spec.batch_size), 1)
-        part = sample_of(
-            data,
-            learned=learned if share == 1 else min(batches * spec.batch_size, learned),
-            watched=max(round(share * watched), min(WATCHED, watched)),
-        )
-        clock = clock_of(self._context.device)
-        grown, shown = learned / max(len(part.train), 1), watched / max(len(part.validation), 1)
-        # First, so that no page of the store comes from the disk afterwards: that can take longer than the run.
-        loading, watching = (
-            _least(partial(load_into_memory, each, layers), clock) for each in (part.train, part.validation)
-        )
-        epoch_times(self._context, [replace(spec, epochs=2)], part, clock)  # what a process does only once
-        took = np.diff(epoch_times(self._context, [replace(spec, epochs=epochs)], part, clock))  # [epochs]
+        layers, clock = self._context.positions(spec), clock_of(self._context.device)
+        spec, part, holds = self._sample(spec, learned, watched)
+        seen = watched_split(spec, part)
+        grown, shown = learned / max(len(part.train), 1), watched / max(size_of(seen), 1)
+        most_held = HELD_BYTES if holds else held_bytes(seen, layers)
+        # A few examples first: what a process does only once is not counted.
+        few = scored_part(sample_of(part, min(spec.batch_size, len(part.train))), FEW)
+        epoch_times(self._context, [replace(spec, epochs=2)], few, clock, most_held)
+        times, end = epoch_times(self._context, [spec], part, clock, most_held)
+        took = np.diff(times)  # [epochs]
         # Epochs 3, 5, … are not scored, epochs 4, 6, … are.
         steps, scored = (took[first::2].min() if len(took) > first else 0.0 for first in (2, 3))
         scoring = max(scored - steps, 0.0)
-        # The sample is held in memory: reading all examples takes longer, once, or in every minibatch.
-        start, reading = float(took[:1].sum()) - steps + watching * (shown - 1), 0.0
-        if held_bytes(data.train, layers) * learned / max(len(data.train), 1) <= HELD_BYTES:
-            start += loading * (grown - 1)
-        else:
-            start -= loading
-            # Of many examples: those of the sample alone would stay in the processor's cache.
-            wide, count = some(data.train, min(learned, WIDE)), min(learned, WIDE)
-            held, places = load_into_memory(part.train, layers), tuple(range(len(layers)))
-            reading = _least(partial(_gather, wide, layers, spec.batch_size), clock) * len(part.train) / count
-            reading -= _least(partial(_gather, held, places, spec.batch_size), clock)
+        # After training, so that no page of the store comes from the disk: that can take longer than the run.
+        loading, watching = (
+            _least(partial(load_into_memory, split, layers), clock) if times_more > 1 else 0.0
+            for split, times_more in ((part.train, grown if holds else 1.0), (seen, shown))
+        )
+        start = float(took[:1].sum()) - steps + loading * (grown - 1) + watching * (shown - 1)
         training, prediction, peak = self._counted(spec, part)
         return CostAlone(
             start=max(start, 0.0),
-            steps=(steps + max(reading, 0.0)) * grown,
+            steps=steps * grown,
             scoring=scoring * shown,
-            scored_each=watched,
+            ending=end / max(_scored_at_the_end(part), 1),
             training_flops=training,
             prediction_flops=prediction,
             peak_memory=peak,
         )
+
+    def _sample(self, spec: RunSpec, learned: int, watched: int) -> tuple[RunSpec, TaskData, bool]:
+        """The run that is measured, its data, and whether the real run holds its examples in memory."""
+        data, layers = self._context.data(spec), self._context.positions(spec)
+        whole = size_of(data.validation)
+        states = held_bytes(data.train, layers) * learned / max(len(data.train), 1)
+        holds = states + held_bytes(data.validation, layers) * watched / max(whole, 1) <= HELD_BYTES
+        counted = self._count.products_over(spec, learned, watched / 2) / RATE + states / GATHERED
+        share = max(min(SECONDS / EPOCHS / counted, 1.0), min(STATES / max(states, 1), 1.0))
+        batches = max(round(share * learned / spec.batch_size), 1)
+        part = sample_of(data, learned if share == 1 else min(batches * spec.batch_size, learned))
+        # Validation and test in the same proportion, because both are scored at the end.
+        part = scored_part(part, max(share, min(WATCHED / max(watched, 1), 1.0)))
+        if watched < whole:
+            tasks = len(data.parts) if spec.is_multi else 1
+            spec = replace(spec, validate_on=max(round(size_of(part.validation) / whole * watched / tasks), 1))
+        epochs = 2 * round(min(max(SECONDS / counted, EPOCHS), MOST_EPOCHS) / 2)
+        return replace(spec, epochs=epochs), part, holds
 
     def _counted(self, spec: RunSpec, part: TaskData) -> tuple[int, int, int]:
         """Operations per trained and per predicted example, and the peak bytes of a step."""
@@ -175,6 +180,11 @@ class CostsAlone:
         return trained // count, (meter.flops - before - trained) // count, peak
 
 
+def _scored_at_the_end(data: TaskData) -> int:
+    """Examples of validation and test. Validation counts where it was scored too: its layer weights are averaged."""
+    return sum(map(size_of, (data.validation, *data.scored_tests.values())))
+
+
 def clock_of(device: torch.device) -> Callable[[], float]:
     """The clock for a run by itself: CPU time on a CPU with one thread, else wall-clock time."""
     return time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
@@ -188,10 +198,3 @@ def _least(action: Callable[[], object], clock: Callable[[], float]) -> float:
         action()
         took.append(clock() - began)
     return min(took)
-
-
-def _gather(split: TaskSplit, layers: tuple[int, ...], batch_size: int) -> None:
-    """Read every example once, in minibatches."""
-    order = np.random.default_rng(0).permutation(len(split))
-    for start in range(0, len(order), batch_size):
-        split.batch(order[start : start + batch_size], layers)

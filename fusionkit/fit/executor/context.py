@@ -26,6 +26,7 @@ from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import FusionkitError, StoppedError, StoreError, UsageError
 from fusionkit.fit.executor.through_encoder import SAVE_EVERY, OnStep, StateFile, no_report, trainer
 from fusionkit.fit.executor.units import data_key, pools_first
+from fusionkit.fit.loader.minibatches import HELD_BYTES
 from fusionkit.fit.model.checkpoint import TrainedRun, open_runs
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import Halving
@@ -117,12 +118,14 @@ class SweepContext:
         halving: Halving | None = None,
         on_step: OnStep = no_report,
         state: Callable[[RunSpec], StateFile] | None = None,
+        most_held: int = HELD_BYTES,
     ) -> Iterator[Ended]:
         """Train the runs of a unit, and yield each as it ends.
 
         Args:
             data: splits to use instead of :meth:`data`. tell: called with notes. on_step, state: for a run that trains
-                through the encoder: called with its steps; gives the file where its state is saved.
+                through the encoder: called with its steps; gives the file where its state is saved. most_held: as in
+                :func:`~fusionkit.fit.train.loop.train_unit`.
         """
         data = data or self.data(specs[0])
         if specs[0].is_alone:
@@ -131,7 +134,7 @@ class SweepContext:
             return iter((trainer().train(spec, self, on_epoch, on_step, data, saved),))
         return train_unit(
             specs, data, self.positions, self.store.hidden, on_epoch, self.starts, tell, self.sharers, self.device,
-            halving,
+            halving, most_held,
         )  # fmt: skip
 
     def load(self, spec: RunSpec) -> TaskData:

@@ -23,7 +23,7 @@ from fusionkit.dataset.stores import Stores
 from fusionkit.fit.executor.cost import RATE, CostModel
 from fusionkit.fit.executor.plan import START_SECONDS, makespan, plan
 from fusionkit.fit.executor.prepare import prepare
-from fusionkit.fit.executor.sample import LEAST, PLAIN, epoch_times, sample_of
+from fusionkit.fit.executor.sample import LEAST, PLAIN, epoch_times, sample_of, scored_part, size_of
 from fusionkit.fit.grouped import grouped
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
@@ -186,10 +186,11 @@ def sampled(spec: RunSpec, runs: int, cost: CostModel) -> float:
     spec = dataclasses.replace(spec, steps_per_epoch=None)
     share = min(SAMPLE_SECONDS * RATE / (runs * cost.products(spec)), 1.0)
     learned = max(round(share * cost.learned(spec)), min(spec.batch_size, cost.learned(spec)))
-    part = sample_of(cost.data(spec), learned, max(round(share * cost.watched(spec)), LEAST))
+    data = cost.data(spec)
+    part = scored_part(sample_of(data, learned), share * cost.watched(spec) / max(size_of(data.validation), 1), LEAST)
     plain = dataclasses.replace(spec, epochs=EPOCHS, validate_every=1, **PLAIN)
     specs = [dataclasses.replace(plain, init_seed=seed) for seed in range(runs)]
-    times = epoch_times(cost.context, specs, part, time.perf_counter)
+    times, _ = epoch_times(cost.context, specs, part, time.perf_counter)
     learned, scored = (sum(map(len, split.streams)) for split in (part.train, part.validation))
     products = cost.products_over(plain, learned, scored)
     # The first epoch of all runs is not counted.

@@ -22,7 +22,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.grouped import grouped
 from fusionkit.fit.loader.gpu import GpuLoader
-from fusionkit.fit.loader.minibatches import Layers
+from fusionkit.fit.loader.minibatches import HELD_BYTES, Layers
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.fit.model.joint import Model, model_of
 from fusionkit.fit.model.precision import full_float32, has_bfloat16
@@ -89,6 +89,7 @@ def train_unit(
     sharers: int = 1,
     device: torch.device = CPU,
     halving: Halving | None = None,
+    most_held: int = HELD_BYTES,
 ) -> Iterator[Ended]:
     """Train runs in lockstep; where nothing is left to train, only score.
 
@@ -99,13 +100,14 @@ def train_unit(
         on_epoch: called with each spec once per epoch, when the epoch is trained or will certainly not be.
         starts: the trained runs to begin from, by digest. tell: called with notes for the user.
         sharers: how many processes share the memory. device: where the runs are trained; results are on the CPU.
-        halving: says which runs stop before their end; None stops none.
+        halving: says which runs stop before their end; None stops none. most_held: bytes of states that a CPU may hold
+            in memory.
 
     Raises:
         UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
             an example has. MemoryError, RuntimeError: memory runs out.
     """
-    unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device)
+    unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device, most_held)
     yield from unit.score_untrained(on_epoch)
     for epoch in range(1, unit.epochs + 1):
         if not unit.groups:
@@ -126,6 +128,7 @@ class _Unit:
         tell: Callable[[str], None],
         sharers: int,
         device: torch.device,
+        most_held: int,
     ) -> None:
         self._watch = Stopwatch(device)  # first: what is read below is charged to the runs
         self._data, self._hidden, self._tell, self._sharers, self._device = data, hidden, tell, sharers, device
@@ -142,7 +145,7 @@ class _Unit:
         self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
         if any(spec.compute_dtype != FLOAT32 for spec in specs) and device.type == "cpu" and not has_bfloat16():
             self._tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
-        self._reading = UnitInputs(specs, self._draws, self._layers, data, hidden, sharers, device)
+        self._reading = UnitInputs(specs, self._draws, self._layers, data, hidden, sharers, device, most_held)
         stored = self._reading.stored
         self._evaluator = Evaluator(data, stored, device) if Evaluator.can(data) and len(stored) else None
         self.groups = self._grouped(runs, starts)

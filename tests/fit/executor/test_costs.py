@@ -17,6 +17,7 @@ from fusionkit.fit.executor import alone
 from fusionkit.fit.executor.alone import CostAlone, CostsAlone
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.loader.minibatches import InMemoryStates
+from fusionkit.fit.train import result
 from fusionkit.machine.memory import PeakMemory
 from fusionkit.runs.record import digest_of_record
 from fusionkit.specs import RunSpec
@@ -24,8 +25,8 @@ from fusionkit.store import Store
 
 
 def test_a_whole_run_is_counted_up() -> None:
-    cost = CostAlone(2.0, 3.0, 0.5, 100, 1, 1, 1)
-    assert cost.seconds(epochs=4.5, scorings=2, scored_at_the_end=300) == 2 + 4.5 * 3 + 2 * 0.5 + 3 * 0.5
+    cost = CostAlone(2.0, 3.0, 0.5, 0.25, 1, 1, 1)
+    assert cost.seconds(epochs=4.5, scorings=2, scored_at_the_end=300) == 2 + 4.5 * 3 + 2 * 0.5 + 300 * 0.25
 
 
 def test_a_record_says_what_its_run_cost(corpus_store: Callable[[str], Store], tmp_path: Path, watch: Any) -> None:
@@ -70,23 +71,46 @@ def test_each_kind_of_run_is_measured_once(
     assert len(found) == 2
 
 
-@pytest.mark.parametrize(("held", "each"), [(1 << 30, 0.0), (0, 9.0)])
-def test_each_epoch_is_charged_for_reading_rows_that_memory_does_not_hold(
-    held: int, each: float, corpus_store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("held", [1 << 30, 0])
+def test_rows_that_memory_does_not_hold_are_read_in_minibatches_while_a_run_is_measured(
+    held: int, corpus_store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, seen = corpus_store("words"), set[bool]()
+    plain = TaskSplit.batch
+
+    def batch(split: TaskSplit, *told: Any) -> Any:
+        if len(split) == len(store["train"].examples):
+            seen.add(isinstance(split.states, InMemoryStates))
+        return plain(split, *told)
+
+    monkeypatch.setattr(alone, "HELD_BYTES", held)
+    monkeypatch.setattr(CostsAlone, "_counted", lambda *_: (1, 1, 1))
+    monkeypatch.setattr(TaskSplit, "batch", batch)
+    [spec] = expand(store, task="tagging", fusions=("linear",), epochs=(2,))
+    CostsAlone(SweepContext(store)).of(spec)
+    assert seen == {held > 0}
+
+
+def test_the_end_of_a_run_is_charged_for_each_example_of_validation_and_test(
+    corpus_store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, now = corpus_store("words"), 0.0
+    plain = result.results_of
 
-    def gather(split: TaskSplit, *_: Any) -> None:
+    def results_of(*told: Any) -> Any:
         nonlocal now
-        now += 1.0 if isinstance(split.states, InMemoryStates) else 10.0
+        now += sum(map(len, (told[1].validation, *told[1].scored_tests.values())))
+        return plain(*told)
 
-    monkeypatch.setattr(alone, "_gather", gather)
+    monkeypatch.setattr("fusionkit.fit.train.loop.results_of", results_of)
     monkeypatch.setattr(alone, "clock_of", lambda _: lambda: now)
-    monkeypatch.setattr(alone, "HELD_BYTES", held)
-    [spec] = expand(store, task="tagging", fusions=("linear",), epochs=(2,))
-    cost = CostsAlone(SweepContext(store)).of(spec)
-    assert cost.start == cost.scoring == 0
-    assert cost.steps == pytest.approx(each)
+    monkeypatch.setattr(alone, "WATCHED", 3)
+    monkeypatch.setattr(alone, "RATE", 1e6)
+    context = SweepContext(store)
+    [spec] = expand(store, task="tagging", fusions=("linear",), epochs=(2,), validate_on=4)
+    cost = CostsAlone(context).of(spec)
+    assert cost.start == cost.steps == cost.scoring == 0
+    assert cost.ending == pytest.approx(1)
 
 
 def test_measuring_leaves_no_trace_in_what_is_learned(corpus_store: Callable[[str], Store], monkeypatch: Any) -> None:
@@ -107,17 +131,18 @@ def test_a_sample_of_large_data_is_small(corpus_store: Callable[[str], Store], m
     store = corpus_store("words")
     [spec] = expand(store, task="tagging", fusions=("linear",), batch_sizes=(2,))
     monkeypatch.setattr(alone, "RATE", 1e6)
+    monkeypatch.setattr(alone, "STATES", 1)
     context, seen = SweepContext(store), list[int]()
     plain = context.train
 
-    def train(specs: list[RunSpec], on_epoch: Any, data: TaskData) -> Any:
+    def train(specs: list[RunSpec], on_epoch: Any, data: TaskData, **told: Any) -> Any:
         seen.append(len(data.train))
-        return plain(specs, on_epoch, data)
+        return plain(specs, on_epoch, data, **told)
 
     monkeypatch.setattr(context, "train", train)
     cost = CostsAlone(context).of(spec)
-    assert 2 <= seen[0] < len(store["train"].examples)
-    assert cost.scored_each == len(store["validation"].examples)
+    assert all(2 <= examples < len(store["train"].examples) for examples in seen)
+    assert cost.steps > 0
 
 
 def test_the_peak_is_the_most_since_it_was_asked_for() -> None:
