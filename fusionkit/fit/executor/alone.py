@@ -39,7 +39,7 @@ from fusionkit.specs import RunSpec
 
 SECONDS = 0.6  # counted seconds of all epochs of a sample
 EPOCHS, MOST_EPOCHS = 6, 12  # of a sample; the first two are not counted, and every second one is scored
-READINGS = 3  # the least of them counts
+READINGS = 2  # the least of them counts
 WATCHED = 256  # validation examples of a sample, or all: of fewer, the time is that of calls more than of examples
 GATHERED = 1e9  # bytes of states that a CPU gathers in a second, roughly
 STATES = 1 << 28  # bytes of states of a sample, or all: fewer stay in the processor's cache from one epoch to the next
@@ -110,6 +110,10 @@ class CostsAlone:
         seen = watched_split(spec, part)
         grown, shown = learned / max(len(part.train), 1), watched / max(size_of(seen), 1)
         most_held = HELD_BYTES if holds else held_bytes(seen, layers)
+        # First, so that no page of the store comes from the disk afterwards: that can take longer than the run.
+        loading, watching = (_least(partial(load_into_memory, each, layers), clock) for each in (part.train, seen))
+        for split in (part.validation, *part.scored_tests.values()):
+            load_into_memory(split, layers)
         # A few examples first: what a process does only once is not counted.
         few = scored_part(sample_of(part, min(spec.batch_size, len(part.train))), FEW)
         epoch_times(self._context, [replace(spec, epochs=2)], few, clock, most_held)
@@ -118,12 +122,8 @@ class CostsAlone:
         # Epochs 3, 5, … are not scored, epochs 4, 6, … are.
         steps, scored = (took[first::2].min() if len(took) > first else 0.0 for first in (2, 3))
         scoring = max(scored - steps, 0.0)
-        # After training, so that no page of the store comes from the disk: that can take longer than the run.
-        loading, watching = (
-            _least(partial(load_into_memory, split, layers), clock) if times_more > 1 else 0.0
-            for split, times_more in ((part.train, grown if holds else 1.0), (seen, shown))
-        )
-        start = float(took[:1].sum()) - steps + loading * (grown - 1) + watching * (shown - 1)
+        more = loading * (grown - 1) if holds else 0.0
+        start = float(took[:1].sum()) - steps + more + watching * (shown - 1)
         training, prediction, peak = self._counted(spec, part)
         return CostAlone(
             start=max(start, 0.0),
@@ -191,7 +191,7 @@ def clock_of(device: torch.device) -> Callable[[], float]:
 
 
 def _least(action: Callable[[], object], clock: Callable[[], float]) -> float:
-    """The least seconds of three times the same."""
+    """The least seconds of twice the same."""
     took = list[float]()
     for _ in range(READINGS):
         began = clock()
