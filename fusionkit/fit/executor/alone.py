@@ -31,6 +31,7 @@ from fusionkit.fit.executor.sample import PLAIN, epoch_times, sample_of, scored_
 from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes, load_into_memory
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.model.warm_start import load_start_weights
+from fusionkit.fit.train.decisions import read_blocks
 from fusionkit.fit.train.meter import Meter
 from fusionkit.fit.train.result import RunResult
 from fusionkit.fit.train.schedule import length_of
@@ -113,7 +114,8 @@ class CostsAlone:
         # First, so that no page of the store comes from the disk afterwards: that can take longer than the run.
         loading, watching = (_least(partial(load_into_memory, each, layers), clock) for each in (part.train, seen))
         for split in (part.validation, *part.scored_tests.values()):
-            load_into_memory(split, layers)
+            for _ in read_blocks(split, layers):  # a block at a time: they may be larger than memory
+                pass
         # A few examples first: what a process does only once is not counted.
         few = scored_part(sample_of(part, min(spec.batch_size, len(part.train))), FEW)
         epoch_times(self._context, [replace(spec, epochs=2)], few, clock, most_held)
