@@ -110,7 +110,7 @@ class CostsAlone:
         spec, part, holds = self._sample(spec, learned, watched)
         seen = watched_split(spec, part)
         grown, shown = learned / max(len(part.train), 1), watched / max(size_of(seen), 1)
-        most_held = HELD_BYTES if holds else held_bytes(seen, layers)
+        most_held = None if holds else held_bytes(seen, layers)
         # First, so that no page of the store comes from the disk afterwards: that can take longer than the run.
         loading, watching = (_least(partial(load_into_memory, each, layers), clock) for each in (part.train, seen))
         for split in (part.validation, *part.scored_tests.values()):

@@ -26,7 +26,6 @@ from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import FusionkitError, StoppedError, StoreError, UsageError
 from fusionkit.fit.executor.through_encoder import SAVE_EVERY, OnStep, StateFile, no_report, trainer
 from fusionkit.fit.executor.units import data_key, pools_first
-from fusionkit.fit.loader.minibatches import HELD_BYTES
 from fusionkit.fit.model.checkpoint import TrainedRun, open_runs
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import Halving
@@ -118,7 +117,7 @@ class SweepContext:
         halving: Halving | None = None,
         on_step: OnStep = no_report,
         state: Callable[[RunSpec], StateFile] | None = None,
-        most_held: int = HELD_BYTES,
+        most_held: int | None = None,
     ) -> Iterator[Ended]:
         """Train the runs of a unit, and yield each as it ends.
 

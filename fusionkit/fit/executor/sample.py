@@ -12,7 +12,6 @@ import numpy as np
 from fusionkit.dataset.split import TaskSplit, tasks_joined
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.loader.minibatches import HELD_BYTES
 from fusionkit.specs import SHUFFLE, RunSpec
 
 LEAST = 8  # validation examples
@@ -63,9 +62,9 @@ def epoch_times(
     specs: Sequence[RunSpec],
     sample: TaskData,
     clock: Callable[[], float],
-    most_held: int = HELD_BYTES,
+    most_held: int | None = None,
 ) -> tuple[list[float], float]:
-    """Train runs on a sample, of which at most ``most_held`` bytes are held in memory.
+    """Train runs on a sample; ``most_held`` as in :func:`~fusionkit.fit.train.loop.train_unit`.
 
     Returns:
         the clock at the start, then at each end of an epoch of a run; and the seconds after the last of them.

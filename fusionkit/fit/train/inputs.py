@@ -42,7 +42,7 @@ class UnitInputs:
     Args:
         draws: the training examples of each data seed. layers: the positions, among the stored layers, of all layers
             that any run reads. sharers: the number of processes that share the memory. most_held: bytes of states
-            that a CPU may hold in memory.
+            that a CPU may hold in memory; None is :data:`HELD_BYTES`.
 
     Attributes:
         stored: the watched part of validation, as it is stored. watched: the same, in memory where ``holds_watched``.
@@ -58,14 +58,14 @@ class UnitInputs:
         hidden: int,
         sharers: int,
         device: torch.device,
-        most_held: int = HELD_BYTES,
+        most_held: int | None = None,
     ) -> None:
         self._draws, self._layers, self._data, self._hidden = draws, layers, data, hidden
         self._device = device
         repeated = any(length_of(spec, len(draws[spec.data_seed])).epochs > 1 for spec in specs)
         # Bytes that inputs may take: on a GPU half of what is free, the other half is for the runs.
         free = None if device.type == "cpu" else room(device, sharers)
-        most = most_held if free is None else free // 2
+        most = free // 2 if free is not None else HELD_BYTES if most_held is None else most_held
         self._room = most if repeated else 0  # what is read once is not held
         spec, orders = specs[0], {seed: Sampler(draw, specs[0].order, seed) for seed, draw in draws.items()}
         streamed = {

@@ -22,7 +22,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.grouped import grouped
 from fusionkit.fit.loader.gpu import GpuLoader
-from fusionkit.fit.loader.minibatches import HELD_BYTES, Layers
+from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.fit.model.joint import Model, model_of
 from fusionkit.fit.model.precision import full_float32, has_bfloat16
@@ -89,7 +89,7 @@ def train_unit(
     sharers: int = 1,
     device: torch.device = CPU,
     halving: Halving | None = None,
-    most_held: int = HELD_BYTES,
+    most_held: int | None = None,
 ) -> Iterator[Ended]:
     """Train runs in lockstep; where nothing is left to train, only score.
 
@@ -101,7 +101,7 @@ def train_unit(
         starts: the trained runs to begin from, by digest. tell: called with notes for the user.
         sharers: how many processes share the memory. device: where the runs are trained; results are on the CPU.
         halving: says which runs stop before their end; None stops none. most_held: bytes of states that a CPU may hold
-            in memory.
+            in memory; None is :data:`~fusionkit.fit.loader.minibatches.HELD_BYTES`.
 
     Raises:
         UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
@@ -128,7 +128,7 @@ class _Unit:
         tell: Callable[[str], None],
         sharers: int,
         device: torch.device,
-        most_held: int,
+        most_held: int | None,
     ) -> None:
         self._watch = Stopwatch(device)  # first: what is read below is charged to the runs
         self._data, self._hidden, self._tell, self._sharers, self._device = data, hidden, tell, sharers, device
