@@ -51,11 +51,12 @@ from fusionkit.io.files import write_durably
 from fusionkit.machine.resources import cores
 from fusionkit.metrics import metric_name
 from fusionkit.plural import counted
+from fusionkit.runs.ablations import read_ablation
 from fusionkit.runs.choice import chosen_by, runs_of
 from fusionkit.runs.floors import are_floors
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.runs.record import digest_of_record, is_floor
-from fusionkit.runs.records_file import KEPT, TAKEN_FROM, read_records, write_records
+from fusionkit.runs.records_file import KEPT, KEPT_ABLATION, TAKEN_FROM, read_records, write_records
 from fusionkit.runs.shown_split import TEST
 from fusionkit.runs.summary import group_columns
 from fusionkit.runs.tables.paper_tables import markdown
@@ -201,6 +202,8 @@ def keep_records(name: str, settings: Sequence[str], work: Path, now: dict[str, 
                 scores = record.get("tests") or {record["evaluated"]: record["scores"].get(TEST, {})}
                 same = not any(answers[name].unlike(scores[name]) for name in answers if name in scores)
                 record = {**record, "answers": text} if same and (text := to_text(answers)) else record
+            if digest in there and (ablation := read_ablation(folder.path / digest)) is not None:
+                record = {**record, KEPT_ABLATION: dataclasses.asdict(ablation)}
             found.append(({**record, "sweep": sweep}, made))
     if found:
         for _, made in found:

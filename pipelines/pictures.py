@@ -12,7 +12,7 @@ from fusionkit.io.files import write_durably
 from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
 from fusionkit.runs.folder import RunsFolder
-from fusionkit.specs import RunSpec
+from fusionkit.runs.records_file import write_taken
 
 
 def draw_picture(
@@ -35,7 +35,7 @@ def draw_picture(
             folders.append(folder.path)
             for record in records:
                 if record["sweep"] == name:
-                    folder.write(RunSpec.from_dict(record["spec"]), dict(record), {})
+                    write_taken(folder, record)
         seconds = {digest: each["seconds"] for digest, each in encoding.items()}
         study = replace(read_report_data(folders), encode_seconds=seconds)
         drawn = write_figures(draw(study, [figure]), Path(scratch))

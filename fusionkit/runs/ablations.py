@@ -58,5 +58,9 @@ def read_ablation(folder: Path) -> Ablation | None:
     """The ablation in a run's folder; None where the run was not ablated."""
     if not (folder / ABLATION).is_file():
         return None
-    found: dict[str, Any] = read_json(folder / ABLATION)
+    return ablation_from(read_json(folder / ABLATION))
+
+
+def ablation_from(found: Mapping[str, Any]) -> Ablation:
+    """An ablation from its JSON value."""
     return Ablation(**{**found, "spans": [(a, b, scores) for a, b, scores in found["spans"]]})

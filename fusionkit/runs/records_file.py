@@ -6,7 +6,7 @@
 ``made`` of a run is the index of the entry in the head's list that says where and when it was trained; ``encoding`` has
 the seconds that encoding each store took, by its digest. A spec leaves out fields that have their default. A curve is
 one list per column. Numbers are rounded to 6 significant digits, except in specs, scores and thresholds. Compressed
-``answers`` on test are for comparisons over examples.
+``answers`` on test are for comparisons over examples, ``ablation`` is what ``fusionkit ablate`` found.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from typing import Any
 
 from fusionkit.errors import UsageError
 from fusionkit.io.files import write_durably
+from fusionkit.runs.ablations import ablation_from, write_ablation
+from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 
 KEPT = ("finished", "stopped")  # the states of runs that are taken over; a failed run is tried again
 TAKEN_FROM = "taken_from"  # field of a run.json: the file of records it was taken from; such a run has no weights
+KEPT_ABLATION = "ablation"  # field of a record: what a folder of runs has as ablation.json
 CLASSES = ("labels", "default")
 # Ids and classes belong to the data set; weights and code are kept elsewhere.
 LEFT_OUT = ("digest", "draw", "encoding", *CLASSES, "sources", "weights_sha256", TAKEN_FROM)
@@ -83,6 +86,14 @@ def known_runs(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
             if record["status"] in KEPT and (there is None or there["status"] != "finished"):
                 known[record["digest"]] = {**kept, TAKEN_FROM: str(path)}
     return known
+
+
+def write_taken(folder: RunsFolder, record: Mapping[str, Any]) -> None:
+    """Write a record of a file into a folder of runs, without weights, and its ablation where the run was ablated."""
+    spec = RunSpec.from_dict(record["spec"])
+    folder.write(spec, {name: value for name, value in record.items() if name != KEPT_ABLATION}, {})
+    if (found := record.get(KEPT_ABLATION)) is not None:
+        write_ablation(folder.path / spec.digest, ablation_from(found))
 
 
 def write_records(path: Path, head: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> None:

@@ -24,6 +24,7 @@ from fusionkit.plural import counted
 from fusionkit.runs.find_run import find_folders
 from fusionkit.runs.folder import ANSWERS, RECORD, RunsFolder
 from fusionkit.runs.record import all_failed
+from fusionkit.runs.records_file import write_taken
 from fusionkit.specs import RunSpec, canonical_json, digest_of
 from fusionkit.statistics.kept_answers import RunAnswers
 from fusionkit.store import Store, open_store
@@ -130,7 +131,7 @@ class SweepFit:
         """Write the records of known runs into the folder, without weights; returns their number."""
         taken = [spec for spec in self.sweep.specs if self._is_taken(spec)]
         for spec in taken:
-            self.folder.write(spec, self._known[spec.digest], {})
+            write_taken(self.folder, self._known[spec.digest])
         return len(taken)
 
     def _is_taken(self, spec: RunSpec) -> bool:

@@ -41,8 +41,11 @@ TOP = {
         sources="Data to encode, by names that you choose: a place, or a block with its options.",
         fit="Options of fit for all sweeps; a sweep's own options override them.",
         sweeps="Runs to train, by names that you choose: a block as in files of `fusionkit fit --sweep`.",
-        comparisons="Tables of results, by names that you choose.",
     ),
+    "ablate": OptionInfo(
+        name="ablate", help="Sweeps whose runs are also scored without the parts of each span of layers.", lists=WHOLE
+    ),
+    **_blocks(comparisons="Tables of results, by names that you choose."),
     "figures": OptionInfo(name="figures", help="Names of figures, or all.", lists=WHOLE),
     **_blocks(
         report="A page of all runs: yes, or a block with title and baseline.",

@@ -53,10 +53,14 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
     sweeps: dict[str, Any] = {}
     for name in block_at(written, ("sweeps",)):
         sweeps[name] = read_sweep_step(written, name, sources, sweeps)
+    ablate: tuple[str, ...] = ()
+    if "ablate" in top:
+        ablate = read_options(written, (), top, {"ablate": TOP["ablate"]})["ablate"]
+        all_among(written, ("ablate",), "sweep", ablate, sweeps)
     comparisons = {name: _comparison(written, name, list(sweeps)) for name in block_at(written, ("comparisons",))}
     title = told.get("title", path.name.split(".")[0])
     figures, report = _figures(written), _report(written, title)
-    study = Study(title, sources, sweeps, comparisons, figures, report, written)
+    study = Study(title, sources, sweeps, ablate, comparisons, figures, report, written)
     return _only(study, only) if only else study
 
 
@@ -208,4 +212,5 @@ def _only(study: Study, only: Sequence[str]) -> Study:
         if (left := tuple(sweep for sweep in each.sweeps if sweep in wanted))
     }
     sources = {name: source for name, source in study.sources.items() if name in needed}
-    return replace(study, sources=sources, sweeps=sweeps, comparisons=comparisons)
+    ablate = tuple(name for name in study.ablate if name in wanted)
+    return replace(study, sources=sources, sweeps=sweeps, ablate=ablate, comparisons=comparisons)

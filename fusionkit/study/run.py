@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from fusionkit.errors import NothingFinishedError, errors_at, unknown_name
 from fusionkit.names import ROLES
 from fusionkit.report.altair import altair, vl_convert
+from fusionkit.runs.records_file import KEPT_ABLATION
 from fusionkit.sources import Source, guess_columns
+from fusionkit.study.ablate_step import ablate_step
 from fusionkit.study.encode_step import encode_step, opened_once
 from fusionkit.study.fit_step import SweepFit, fit_step
 from fusionkit.study.folder import Ledger, StudyFolder
@@ -42,6 +44,7 @@ def steps_of(study: Study, work: StudyFolder, commands: Commands, fittings: Mapp
     """All steps, in their order."""
     steps = [encode_step(source, work, commands) for source in study.sources.values()]
     steps += [fit_step(sweep, work, commands, fittings[name]) for name, sweep in study.sweeps.items()]
+    steps += [ablate_step(name, work, commands, fittings[name]) for name in study.ablate]
     steps += [table_step(comparison, work, commands, fittings) for comparison in study.comparisons.values()]
     if study.sweeps and study.figures != ():
         steps.append(figures_step(study, work, commands))
@@ -67,11 +70,13 @@ class PreparedStudy(NamedTuple):
 def prepare(study: Study, work: StudyFolder, commands: Commands, known: Known | None, data: Data) -> PreparedStudy:
     """The steps of a study, after :func:`preflight`, whose errors it raises; ``data`` opens sources."""
     ledger = Ledger(work)
-    # A sweep that others start from needs weights, which records do not have: it is trained.
+    # What others start from, or what is ablated, needs weights, which records do not have: it is trained.
     begun = {name for sweep in study.sweeps.values() for name in sweep.begins}
+    ablated = {digest: record for digest, record in (known or {}).items() if record.get(KEPT_ABLATION)}
     fittings: dict[str, SweepFit] = {}
     for name, sweep in study.sweeps.items():
-        fittings[name] = SweepFit(sweep, work, known=None if name in begun else known, before=dict(fittings))
+        taken = None if name in begun else ablated if name in study.ablate else known
+        fittings[name] = SweepFit(sweep, work, known=taken, before=dict(fittings))
     steps = steps_of(study, work, commands, fittings)
     encoded = [step.name for step in steps[: len(study.sources)] if step.is_done(ledger.step(step.name))]
     preflight(study, fittings, encoded, data)

@@ -48,6 +48,7 @@ def study_schema() -> Schema:
         "sources": _named({"anyOf": [{"type": "string"}, {**_closed(_keys(SOURCE)), "required": ["source"]}]}),
         "fit": _closed({name: part for name, part in block.items() if name not in FROM}),
         "sweeps": _named({**_closed(sweep), "oneOf": [{"required": ["store"]}, {"required": ["tasks"]}]}),
+        "ablate": _listed({"type": "string"}),
         "comparisons": _named(_closed(comparison)),
         "figures": {"anyOf": [{"const": ALL_FIGURES}, figures, {"type": "array", "items": figures}]},
         "report": {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no"]}, _closed(_keys(REPORT))]},

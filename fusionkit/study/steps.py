@@ -49,7 +49,7 @@ class Commands(Protocol):
     Attributes:
         retry_failed: whether runs that failed before are trained again. workers: processes of a sweep, None for as many
             as are worth it. log_to: names of trackers that finished runs are logged to.
-        trust_remote_code: whether an encoder may bring code of its own.
+        trust_remote_code: whether an encoder may bring code of its own. device: ``auto``, ``cpu`` or ``cuda:0``.
     """
 
     @property
@@ -63,6 +63,9 @@ class Commands(Protocol):
 
     @property
     def trust_remote_code(self) -> bool: ...
+
+    @property
+    def device(self) -> str: ...
 
     def say(self, line: str) -> None:
         """Tell the user something."""

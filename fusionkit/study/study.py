@@ -75,6 +75,7 @@ class Study:
     """A whole study, checked.
 
     Attributes:
+        ablate: names of sweeps whose runs are also scored without the parts of each span of layers.
         figures: their names; None is every figure that the runs have data for, empty is none.
         written: the file's content, after ``--set``.
     """
@@ -82,6 +83,7 @@ class Study:
     title: str
     sources: dict[str, SourceStep]
     sweeps: dict[str, SweepStep]
+    ablate: tuple[str, ...]
     comparisons: dict[str, Comparison]
     figures: tuple[str, ...] | None
     report: Report | None

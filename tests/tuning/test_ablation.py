@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,9 @@ from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.train.decisions import score
 from fusionkit.report import FIGURES
 from fusionkit.report.report_data import read_report_data
-from fusionkit.runs.ablations import Ablation, fall_text, read_ablation
+from fusionkit.runs.ablations import Ablation, ablation_from, fall_text, read_ablation
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.runs.records_file import KEPT_ABLATION, write_records
 from fusionkit.store import Store
 from fusionkit.tuning.ablation import ablate
 from fusionkit.tuning.encoder import load_tuned
@@ -162,6 +165,44 @@ def test_a_study_draws_what_was_ablated_since(model_folder: Path, source_folder:
     assert drawn.is_file()
     assert FIGURES["ablation"].title in page.read_text()
     assert made() == []
+
+
+def test_a_study_ablates_the_sweeps_that_it_names(model_folder: Path, source_folder: Path, tmp_path: Path) -> None:
+    (study := tmp_path / "study.yaml").write_text(
+        f"encoder: {model_folder}\nrows: tokens\nsources: {{towns: {source_folder}}}\n"
+        "sweeps:\n  one: {store: towns, label: tags, method: ['top:1', 'houlsby:4'], fusion: last, max-steps: 2}\n"
+        "ablate: one\n"
+    )
+
+    def made(work: str, *more: str) -> tuple[list[str], str]:
+        given = [str(study), "--out", str(tmp_path / work), "--json", *more]
+        done = CliRunner().invoke(run_study, given, catch_exceptions=False)
+        return [step["step"] for step in json.loads(done.stdout) if step["made"]], done.stderr
+
+    steps, told = made("work")
+    assert steps == ["encode towns", "fit one", "ablate one"]
+    assert "is left out: the method top:1 has no parts by layer" in told
+    assert made("work")[0] == []
+    runs = tmp_path / "work" / "runs" / "one"
+    (file,) = runs.glob("*/ablation.json")
+    found = file.read_bytes()
+    file.unlink()
+    assert made("work")[0] == ["ablate one"]
+    assert file.read_bytes() == found
+
+    # A record counts as done only with its ablation: without one there are no weights to ablate.
+    records = [{"sweep": "one", **each} for each in RunsFolder(runs).records()]
+    for name, kept in (("with", dataclasses.asdict(ablation_from(json.loads(found)))), ("without", None)):
+        write_records(tmp_path / name, {}, [{**each, KEPT_ABLATION: kept} for each in records])
+        shutil.copytree(tmp_path / "work" / "stores", tmp_path / f"{name}.work" / "stores")
+        made(f"{name}.work", "--known", str(tmp_path / name))
+        folder = tmp_path / f"{name}.work" / "runs" / "one" / file.parent.name
+        assert (folder / "weights.safetensors").is_file() == (kept is None)
+        assert (folder / "ablation.json").read_bytes() == found
+    study.write_text(study.read_text().replace("ablate: one", "ablate: [one, two]"))
+    with pytest.raises(UsageError, match=r"line 6.*two|two.*line 6") as refused:
+        made("work")
+    assert refused.value.expected == "one of one"
 
 
 def test_many_layers_stand_in_blocks_that_fit_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
