@@ -25,6 +25,7 @@ LANGUAGES = {
     "th": "Thai", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese",
 }  # fmt: skip
 LINE = 19  # pixels per line of a heat map
+MOST_NUMBERS = 14  # layers of a heat map with numbers in its cells: in narrower cells they would overlap
 MOST_LABELS = 24  # lines of a heat map, for the most frequent labels: more would be hard to read
 
 
@@ -147,6 +148,8 @@ def _mean(found: pd.DataFrame, by: str) -> pd.DataFrame:
 
 def _heat(data: pd.DataFrame, line: str, order: list[str] | None, panel: str, panels_in_order: list[str]) -> Any:
     alt = altair()
+    many = data["layer"].nunique() > MOST_NUMBERS
+    data = data.assign(told=["" if many else f"{weight:.2f}".removeprefix("0") for weight in data["weight"]])
     base = alt.Chart().encode(
         x=alt.X("layer:O", title="layer (0 is the embedding output)", axis=alt.Axis(labelAngle=0)),
         y=alt.Y(f"{line}:N", title=None, sort=order),
@@ -155,7 +158,7 @@ def _heat(data: pd.DataFrame, line: str, order: list[str] | None, panel: str, pa
         fillOpacity=shade("weight"),
         tooltip=tooltip(**{panel: panel, line: line, "layer": "layer", "weight__n": "weight"}),
     )
-    texts = base.mark_text(style="on-heat", fontSize=9).encode(text=alt.Text("weight:Q", format=".2f"))
+    texts = base.mark_text(style="on-heat", fontSize=9).encode(text=alt.Text("told:N"))
     layers = alt.layer(cells, texts)
     names = min(max(len(str(name)) for name in data[line]) * 6 + 8, 218)
     if order is not None:
