@@ -60,12 +60,8 @@ def ablate(
     refuse_storeless(stores)
     folder = places[0]
     log().print(f"scoring {folder} on {split} without the parts of every span of layers")
-
-    def tell(done: int, of: int) -> None:
-        if done % 10 == 0 or done == of:
-            log().print(f"{done} of {counted(of, 'span')}")
-
-    found = score_without(folder, find_stores([folder.parent], stores), split, limit, tell, trust_remote_code, device)
+    there = find_stores([folder.parent], stores)
+    found = score_without(folder, there, split, limit, log().print, trust_remote_code, device)
     if as_json:
         print_json(asdict(found))
         return

@@ -37,11 +37,17 @@ def ablate_step(name: str, work: StudyFolder, commands: Commands, fitting: Sweep
             if read_ablation(folder) is None:
                 commands.say(f"scoring {folder} without the parts of every span of layers")
                 try:
-                    ablate(folder, stores, device=commands.device, trust_remote_code=commands.trust_remote_code)
+                    ablate(
+                        folder,
+                        stores,
+                        tell=commands.say,
+                        trust_remote_code=commands.trust_remote_code,
+                        device=commands.device,
+                    )
                 except UsageError as error:  # a method without parts beside others in the sweep
                     commands.say(f"{folder} is left out: {error.what}")
         if not (made := there()):
-            raise NothingFinishedError(f"sweep {name} has no finished run with parts by layer")
+            raise NothingFinishedError(f"no run of sweep {name} has finished and could be ablated")
         return made
 
     command = shlex.join(["fusionkit", "ablate", str(runs / "RUN"), "--store", str(work.path / "stores")])

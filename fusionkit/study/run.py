@@ -70,7 +70,7 @@ class PreparedStudy(NamedTuple):
 def prepare(study: Study, work: StudyFolder, commands: Commands, known: Known | None, data: Data) -> PreparedStudy:
     """The steps of a study, after :func:`preflight`, whose errors it raises; ``data`` opens sources."""
     ledger = Ledger(work)
-    # What others start from, or what is ablated, needs weights, which records do not have: it is trained.
+    # Starting from a run, or ablating it, needs its weights, which a record does not have: such runs are trained.
     begun = {name for sweep in study.sweeps.values() for name in sweep.begins}
     ablated = {digest: record for digest, record in (known or {}).items() if record.get(KEPT_ABLATION)}
     fittings: dict[str, SweepFit] = {}
@@ -89,8 +89,9 @@ def run_study(
     """Do the missing steps, one after another. A step whose runs have all failed is left out, with a message.
 
     Args:
-        command: the command line, for ``study.json``. known: records, by digest, of runs that count as done, except in
-            sweeps that others start from (:func:`fusionkit.runs.records_file.known_runs`).
+        command: the command line, for ``study.json``. known: records, by digest, of runs that count as done
+            (:func:`fusionkit.runs.records_file.known_runs`), except in sweeps that others start from, and without their
+            ablation in sweeps that are ablated.
 
     Raises:
         UsageError: the folder holds something else, or another process works in it. FusionkitError: a step failed;

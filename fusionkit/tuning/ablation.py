@@ -23,6 +23,7 @@ from fusionkit.fit.train.decisions import score
 from fusionkit.io.files import read_json
 from fusionkit.metrics import split_score
 from fusionkit.names import MEAN
+from fusionkit.plural import counted
 from fusionkit.runs.ablations import Ablation, write_ablation
 from fusionkit.runs.folder import RECORD
 from fusionkit.specs import RunSpec
@@ -39,7 +40,7 @@ def ablate(
     stores: Mapping[str, Store],
     split: str = "validation",
     limit: int | None = None,
-    tell: Callable[[int, int], None] = lambda done, of: None,
+    tell: Callable[[str], None] = lambda line: None,
     trust_remote_code: bool = False,
     device: str = "cpu",
 ) -> Ablation:
@@ -47,7 +48,7 @@ def ablate(
 
     Args:
         folder: of the run. stores: those that it was fitted on, by digest. split: ``validation`` or ``test``.
-        limit: the number of validation examples per task. tell: called after each span.
+        limit: the number of validation examples per task. tell: called with the progress, after each tenth span.
         trust_remote_code: whether the run's encoder may bring code of its own. device: ``auto``, ``cpu`` or ``cuda:0``.
 
     Raises:
@@ -82,7 +83,8 @@ def ablate(
     for number, (a, b) in enumerate(every, 1):
         found = scored([layer for layer in layers if a <= layer <= b])
         spans.append((a, b, {task: value for task, (_, value) in found.items()}))
-        tell(number, len(every))
+        if number % 10 == 0 or number == len(every):
+            tell(f"{number} of {counted(len(every), 'span')}")
     made = Ablation(
         spec.digest,
         spec.method,

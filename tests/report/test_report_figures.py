@@ -98,6 +98,15 @@ def test_layer_weights_are_those_of_the_records(study: ReportData, records: Any)
     assert sorted(each["weight"]) == pytest.approx(sorted(np.ravel(those)))
 
 
+@pytest.mark.parametrize(("layers", "told"), [(13, {".12"}), (25, {""})])
+def test_numbers_stand_in_cells_that_are_wide_enough(study: ReportData, layers: int, told: set[str]) -> None:
+    found = data_of(study, "layer-weights")
+    one = found[found["method"] == "linear"].iloc[:1].drop(columns=["layer", "weight"])
+    wide = one.merge(pd.DataFrame({"layer": range(layers), "weight": 0.123}), how="cross")
+    drawn = FIGURES["layer-weights"].chart(study, wide).to_dict()
+    assert {row["told"] for rows in drawn["datasets"].values() for row in rows} == told
+
+
 def test_a_single_layer_stands_at_its_number(study: ReportData, records: Any) -> None:
     found = data_of(study, "single-layers")
     probes = found[found["layer"].notna()]

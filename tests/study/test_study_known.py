@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fusionkit.errors import UsageError
+from fusionkit.runs.ablations import ABLATION, Ablation, ablation_from, write_ablation
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.runs.record import digest_of_record
 from fusionkit.runs.records_file import known_runs, read_records, write_records
@@ -165,6 +166,14 @@ def test_the_script_keeps_what_was_run_and_what_others_ran(
     assert [record["digest"] for record in again] == [record["digest"] for record in records]
     assert [record["made"] for record in again] == [0, 0, 1, 0, 0, 0, 0, 0]
     assert head["made"][1] == later
+    # What `fusionkit ablate` found since is added to the run's record.
+    digest = records[0]["digest"]
+    ablated = Ablation(digest, "houlsby:4", "validation", 9, [1], {"": "accuracy"}, {"": 0.8}, [(1, 1, {"": 0.6})])
+    folder = RunsFolder(ran.work / "runs" / records[0]["sweep"]).path / digest
+    write_ablation(folder, ablated)
+    evidence.keep_records("tiny", [f"data={ran.data}"], ran.work, later)
+    (folder / ABLATION).unlink()
+    assert [ablation_from(each["ablation"]) for each in read_records(kept)[1] if "ablation" in each] == [ablated]
     # A folder of an encoder is of one machine: its name is kept, not its path.
     kept.write_text(before.decode().replace('"encoder":"minilm"', '"encoder":"/a/folder/mpnet"'))
     evidence.keep_records("tiny", [f"data={ran.data}"], ran.work, later)

@@ -182,6 +182,7 @@ def test_a_study_ablates_the_sweeps_that_it_names(model_folder: Path, source_fol
     steps, told = made("work")
     assert steps == ["encode towns", "fit one", "ablate one"]
     assert "is left out: the method top:1 has no parts by layer" in told
+    assert "6 of 6 spans" in told
     assert made("work")[0] == []
     runs = tmp_path / "work" / "runs" / "one"
     (file,) = runs.glob("*/ablation.json")
