@@ -33,11 +33,11 @@ MINILM, LARGE = (6, 384), (24, 1024)  # the encoder's last layer and its width
 BERT_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 WIDTHS = {"top": 2, "houlsby": 64, "lora": 8, "prompt": 20, "prefix": 20, "pals": 204, "low-rank": 100}  # counted so
 LAST = 9  # stands for L where the layers of any encoder are said
-SHARED = {
-    "encoder": "the trained encoder",
-    "method": "what it adds or changes",
-    "nothing": "all",
-    "alone": "several tasks are refused",
+OWN = {  # what each of several tasks has for itself, by what they share
+    "encoder": "the parts that it adds",
+    "method": "all that it trains",
+    "nothing": "nothing",
+    "alone": "refused",
 }
 PAGES = {  # what help lists in full
     "fusion": ("A fusion", "fusions.md"), "head": ("A head", "heads.md"), "method": ("a method", "methods.md"),
@@ -190,7 +190,7 @@ def methods_table() -> str:
 
 
 def method_details_table() -> str:
-    """Every method: its formula of parameters, how it starts, what tasks may share, its rates."""
+    """Every method: its formula of parameters, how it starts, what each of several tasks has for itself, its rates."""
     rows = []
     for name, entry in METHODS.items():
         large, *_ = trained_by(counted := sized(name), True)
@@ -200,12 +200,12 @@ def method_details_table() -> str:
                 sentence(method_class(name), "Parameters"),
                 f"`{counted}` {large:,}",
                 "yes" if entry.starts_as_encoder else "no",
-                SHARED[entry.shared],
+                "nothing" if entry.shared == "encoder" and entry.merges else OWN[entry.shared],
                 ", ".join(f"{rate:g}" for rate in entry.rates) or "none",
             ]
         )
     header = ["`--method`", "formula of weights trained", "weights trained in BERT-large", "starts as the encoder"]
-    return table([*header, "tasks may share", "rates of a grid"], rows)
+    return table([*header, "each task's own", "rates of a grid"], rows)
 
 
 def sized(name: str) -> str:

@@ -5,7 +5,7 @@ Source: "concat-fusion" in Cao et al. (2022), over the L transformer layers, wit
 the projection in front of the decoder.
 
 Options: ``first=yes`` leaves the projection out: the fusion is ``[z_1; …; z_L]``, L·d wide, with no weights of its own.
-The head's first layer does the projecting and is L times as large as over ``last``. Footnote 2 of Cao et al. counts so.
+The head's first layer does the projecting and is L times as large as over ``last``. Cao et al. count so in footnote 2.
 """
 
 from __future__ import annotations

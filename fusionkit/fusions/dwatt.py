@@ -10,7 +10,7 @@ d/2, one a layer and one for the query; ``LN`` layer norms with weights of their
 Source: ElNokrashy et al. (2024), equations 3 to 11, over layers 1…L; τ = 1, as in the paper, where the softmax
 starts nearly one-hot.
 
-Options: ``scale=yes`` makes τ = √d, where it starts nearly uniform.
+Options: ``scale=yes`` makes τ = √d, so that the weights start nearly equal.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class ExtraLayers(nn.Module):
         return (chosen or (last,))[-1:]
 
     def forward(self, states: Tensor, offsets: Tensor, longest: int | None = None) -> Tensor:
-        """``[rows, 1, hidden]`` of whole examples, offsets ``[examples + 1]`` → ``[rows, hidden]``."""
+        """``[rows, 1, hidden]`` of whole sequences, offsets ``[sequences + 1]`` → ``[rows, hidden]``."""
         x = states[:, -1]
         if not len(x):
             return x

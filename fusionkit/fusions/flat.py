@@ -4,7 +4,8 @@
 
 Symbols: ``z_i`` the states of layer i at each row of the example, ``z_L`` those of the last of the ``n`` layers read,
 ``d`` their width; ``w`` = d // r; ``D_i``: d → w, and ``c`` a bias for their sum; ``T`` a transformer layer of width w
-over the rows of the example (:mod:`fusionkit.fusions.transformer_layer`), heads 12 wide, dropout 0.1; ``U``: w → d.
+over the rows of the example (:mod:`fusionkit.fusions.transformer_layer`), heads 12 wide (or the next width that
+divides w), dropout 0.1; ``U``: w → d.
 Source: fusionkit's own, over layers 0…L: a ladder (Sung et al. 2022) of one step.
 """
 
@@ -35,7 +36,7 @@ class Flat(nn.Module):
         self.up = nn.Linear(width, hidden)
 
     def forward(self, states: Tensor, offsets: Tensor, longest: int | None = None) -> Tensor:
-        """``[rows, layers, hidden]`` of whole examples, offsets ``[examples + 1]`` → ``[rows, hidden]``."""
+        """``[rows, layers, hidden]`` of whole sequences, offsets ``[sequences + 1]`` → ``[rows, hidden]``."""
         s = self.down(states.flatten(1)) / math.sqrt(self.count)  # [rows, w]
         if len(states):
             s = self.layer(s, Lines(offsets, self.layer.heads, longest, len(states)))

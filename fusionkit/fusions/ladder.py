@@ -5,8 +5,8 @@ an example's rows.
 
 Symbols: ``z_i`` the states of layer i at each row of the example, ``z_L`` those of the last layer read, ``d`` their
 width; ``w`` = d // r; ``D_i``: d → w with a bias; ``T_i`` a transformer layer of width w over the rows of the example
-(:mod:`fusionkit.fusions.transformer_layer`), heads 12 wide, dropout 0.1; ``a_i`` a learned number, at first 0; ``U``:
-w → d.
+(:mod:`fusionkit.fusions.transformer_layer`), heads 12 wide (or the next width that divides w), dropout 0.1; ``a_i`` a
+learned number, at first 0; ``U``: w → d.
 Source: ladder side-tuning (Sung et al. 2022), over layers 0…L. There the encoder runs in every step. Pruned weights
 of the encoder, with which the authors begin, are left out: PyTorch's own start gave better scores.
 """
@@ -37,7 +37,7 @@ class Ladder(nn.Module):
         self.up = nn.Linear(width, hidden)
 
     def forward(self, states: Tensor, offsets: Tensor, longest: int | None = None) -> Tensor:
-        """``[rows, layers, hidden]`` of whole examples, offsets ``[examples + 1]`` → ``[rows, hidden]``."""
+        """``[rows, layers, hidden]`` of whole sequences, offsets ``[sequences + 1]`` → ``[rows, hidden]``."""
         s, *others = (down(state) for down, state in zip(self.downs, states.unbind(1), strict=True))  # [rows, w] each
         if len(states) and others:
             lines = Lines(offsets, self.layers[0].heads, longest, len(states))  # type: ignore[arg-type]

@@ -4,7 +4,7 @@
 
 Symbols: ``z_L`` the states of the last layer read, ``d`` their width; ``V^E``: d → h and ``V^D``: h → d; ``t`` runs
 over the rows of the example; ``Q``, ``K``, ``V``, ``O``: h → h, of each of the n layers, with heads of width ``w``.
-All have biases, and start at N(0, 0.02).
+All have biases, and start at N(0, 0.02²).
 Source: Stickland and Murray (2019), "proj. attn. on top"; the output matrix, the residual, the layer norm and the
 twelve heads are those of the authors' code. Neither text nor code adds ``z_L``.
 
@@ -61,7 +61,7 @@ class AttentionOnTop(nn.Module):
         return (chosen or (last,))[-1:]
 
     def forward(self, states: Tensor, offsets: Tensor, longest: int | None = None) -> Tensor:
-        """``[rows, 1, hidden]`` of whole examples, offsets ``[examples + 1]`` → ``[rows, hidden]``."""
+        """``[rows, 1, hidden]`` of whole sequences, offsets ``[sequences + 1]`` → ``[rows, hidden]``."""
         x = self.down(states[:, -1])  # [rows, h]
         lines = Lines(offsets, self.heads, longest, len(states)) if len(x) else None
         for layer in self.layers if lines is not None else ():

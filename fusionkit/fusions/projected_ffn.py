@@ -1,7 +1,7 @@
 """Projected feed-forward networks on top: ``V^D x^n``, ``x^0 = V^E z_L``, ``x^i = LN(x^{i−1} + D gelu(B x^{i−1}))``.
 
 Symbols: ``z_L`` the states of the last layer read, ``d`` their width; ``V^E``: d → h and ``V^D``: h → d; ``B``, ``D``:
-h → h, of each of the n layers. All have biases, and start at N(0, 0.02).
+h → h, of each of the n layers. All have biases, and start at N(0, 0.02²).
 Source: Stickland and Murray (2019), "proj. FFN on top". Their text does not tell the shape, and no shape gives their
 count; this is the one of their projected attention, with a feed-forward network in the place of attention.
 

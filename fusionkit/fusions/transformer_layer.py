@@ -23,6 +23,7 @@ class TransformerLayer(nn.Module):
 
     Args:
         width: of the rows. head: the width of a head; if it does not divide ``width``, the next larger one that does.
+            A narrower layer has one head.
         dropout: the dropout rate.
     """
 
@@ -42,7 +43,7 @@ class TransformerLayer(nn.Module):
 
 
 def start(module: nn.Module) -> nn.Module:
-    """The module with its linear maps initialised from N(0, 0.02), and their biases with 0."""
+    """The module with its linear maps initialised from N(0, 0.02²), and their biases with 0."""
     for each in module.modules():
         if isinstance(each, nn.Linear):
             nn.init.normal_(each.weight, std=STD)

@@ -2,7 +2,7 @@
 
 Symbols: ``h`` the output of a layer's attention or feed-forward network at one token, behind its dropout and before the
 residual sum and its layer norm; ``d`` its width; ``W_down``: d → m, ``W_up``: m → d. ``W_up`` and both ``b`` start at
-zero, so that the encoder starts as it was; ``W_down`` starts at N(0, 0.02).
+zero, so that the encoder starts as it was; ``W_down`` starts at N(0, 0.02²).
 Source: Houlsby et al. (2019), with GELU. Sharing: a re-implementation of 2020.
 
 Options: ``share=layer`` has one adapter for both places of a layer, ``share=three`` one for the six places of three

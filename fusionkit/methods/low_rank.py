@@ -1,7 +1,7 @@
 """Low-rank layers: ``TS(h) = V^D gelu(V^E h)``, added at the second layer norm of each layer.
 
 Symbols: ``h`` the layer's input, ``d`` its width; ``V^E``: d → h and ``V^D``: h → d, one pair a layer. ``V^D`` starts
-at zero, so that the encoder starts as it was; ``V^E`` starts at N(0, 0.02).
+at zero, so that the encoder starts as it was; ``V^E`` starts at N(0, 0.02²).
 Source: Stickland and Murray (2019). The text has the identity for gelu; this is the authors' code.
 
 Options: ``layers=-6:`` adds these parts to the last six layers only. ``biases=no`` leaves biases out, as the paper

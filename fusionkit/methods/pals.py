@@ -4,7 +4,7 @@
 
 Symbols: ``h`` the layer's input, ``d`` its width; ``V^E``: d → h and ``V^D``: h → d, the same in all layers; ``g``
 attention of width h over the example's sub-tokens, with heads ``k`` of width ``w`` and no output matrix, one ``g`` per
-layer. ``V^D`` starts at zero, so that the encoder starts as it was; the others start at N(0, 0.02).
+layer. ``V^D`` starts at zero, so that the encoder starts as it was; the others start at N(0, 0.02²).
 Source: Stickland and Murray (2019); the gelu, the places and the biases are those of the authors' code.
 
 Options: ``heads``, the number of heads of ``g``. ``share=no`` gives each layer its own ``V^E`` and ``V^D``.
@@ -101,7 +101,7 @@ def _function(encode: nn.Module, attention: nn.Module, decode: nn.Module) -> Any
 
 
 def start(parts: nn.Module, zero: nn.Module) -> None:
-    """Weights at N(0, 0.02), biases and all of ``zero`` at 0."""
+    """Weights at N(0, 0.02²), biases and all of ``zero`` at 0."""
     silent = set(zero.parameters())
     with torch.no_grad():
         for parameter in parts.parameters():

@@ -1,6 +1,6 @@
 """P-tuning v2: attention of each layer over ``[K^p; K x]`` and ``[V^p; V x]`` instead of ``K x`` and ``V x``.
 
-Symbols: ``K^p``, ``V^p`` P trained keys and values per layer and head, that start at N(0, 0.02); ``K x``, ``V x`` the
+Symbols: ``K^p``, ``V^p`` P trained keys and values per layer and head, that start at N(0, 0.02²); ``K x``, ``V x`` the
 layer's own. Positions stay as they are: keys that carry a position get it before the prefix is put in front. All
 sub-tokens attend to the whole prefix.
 Source: Liu et al. (2022), without their re-parametrisation; the first form is Li and Liang's (2021).

@@ -51,9 +51,10 @@ class MethodEntry:
             default first. epochs: the paper's, or what is usual.
         starts_as_encoder: the output is the encoder's own until the first step. merges: what it trains can be made part
             of the encoder's weights, so that plain transformers loads the result.
-        shared: what several tasks may share: ``encoder``, the encoder that it trains; ``method``, the small parts that
-            it trains beside a frozen encoder; ``nothing``, where it trains nothing; ``alone``, where it cannot train
-            several tasks in turn.
+        shared: what several tasks over stores of their own have in common: ``encoder``, the encoder that it trains
+            (each task has the parts that it adds for itself); ``method``, the frozen encoder alone (each has all that
+            the method trains for itself); ``nothing``, where it trains nothing; ``alone``, where it cannot train
+            several tasks in turn and is refused.
         own_weights: it trains weights that the encoder has, not only parts that it adds.
     """
 
