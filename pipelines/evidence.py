@@ -1,14 +1,15 @@
 """Run the studies of record, keep their records in docs/records, make the documents' tables and pictures from them.
 
-    python pipelines/evidence.py DATA WORK [STUDY ...] [--set KEY=VALUE] [--only SWEEP]
+    python pipelines/evidence.py DATA WORK [STUDY ...] [--encoders FOLDER] [--set KEY=VALUE] [--only SWEEP]
                                              run studies, keep records, make tables and pictures
     python pipelines/evidence.py --tables    make both anew from the records that are there
 
-Without names, the studies that have a table are run. ``--set encoder=FOLDER`` names the folder of an encoder that a
-study takes from the hub. ``--only`` names a sweep of one study, where the whole study takes too long for one go. DATA
-holds the data sets (pipelines/minilm/README.md#data), WORK/STUDY takes each study's stores and runs. A run that has a
-record counts as done, whichever study the record is of. The same command continues after a kill: records are kept every
-few minutes. A table stands in a document between two marks:
+Without names, the studies that have a table are run. ``--encoders`` names a folder with copies of encoders: a study
+that names ``some/encoder`` of the hub takes FOLDER/encoder, if that is there. ``--only`` names a sweep of one study,
+where the whole study takes too long for one go. DATA holds the data sets (pipelines/minilm/README.md#data), WORK/STUDY
+takes each study's stores and runs. xSID has no train split: WORK/data has links to DATA, and xSID with one
+(pipelines/attention-fusion/xsid.py). A run that has a record counts as done, whichever study the record is of. The same
+command continues after a kill: records are kept every few minutes. A table stands in a document between two marks:
 
     <!-- records: STUDY COMPARISON [metric=NAME,NAME] [COLUMN=VALUE ...] [show=WHAT] [floors=yes] [notes=no] -->
     <!-- end -->
@@ -76,6 +77,7 @@ STUDIES = {
 }
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "results.md")
 BUNDLED = "minilm"
+XSID = ROOT / "pipelines" / "attention-fusion" / "xsid.py"
 MARK = re.compile(r"(?m)^(<!-- records: (\S+) (\S+)((?: [a-z_]+=\S+)*) -->\n)(?:.*\n)*?(<!-- end -->)$")
 PICTURE = re.compile(r"(?m)^<!-- picture: (\S+) (\S+)(?: (\S+))? -->\n!\[[^]]*\]\((\S+)\)$")
 KEEP_SECONDS = 300.0
@@ -88,6 +90,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, nargs="?", help="the folder of data sets")
     parser.add_argument("work", type=Path, nargs="?", help="the folder for stores and runs, a folder a study")
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(sorted(STUDIES))}")
+    parser.add_argument("--encoders", type=Path, metavar="FOLDER", help="copies of encoders, by the ends of their ids")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="as of run")
     parser.add_argument("--only", action="append", default=[], metavar="SWEEP", help="as of run; of one study")
     parser.add_argument("--tables", action="store_true", help="write the tables alone")
@@ -96,6 +99,8 @@ def main() -> None:
         parser.error("DATA and WORK are missing; --tables alone needs none")
     if not given.tables and not given.data.is_dir():
         parser.error(f"{given.data} is no folder; expected the one of data sets (pipelines/minilm/README.md#data)")
+    if given.encoders is not None and not given.encoders.is_dir():
+        parser.error(f"--encoders {given.encoders} is no folder; expected one that holds folders of encoders")
     if given.only and len(given.studies) != 1:
         parser.error(f"--only takes sweeps of one study; received {len(given.studies)} studies: name one")
     if strange := [name for name in given.studies if name not in STUDIES]:
@@ -104,7 +109,8 @@ def main() -> None:
     failed = []
     try:
         for name in () if given.tables else given.studies or sorted({study for study, _ in marks()}):
-            settings = [f"data={given.data.resolve()}", *given.settings]
+            settings = [f"data={data_of(given.data, given.work).resolve()}"]
+            settings += [*encoder_of(name, given.encoders), *given.settings]
             if run_study(name, settings, given.work.resolve() / name, given.only):
                 failed.append(name)
             write_tables()
@@ -114,6 +120,22 @@ def main() -> None:
         sys.exit(f"{error}")
     if failed:
         sys.exit(f"not done: {', '.join(failed)}; the errors are above")
+
+
+def data_of(data: Path, work: Path) -> Path:
+    """DATA, or where it holds xSID as published, WORK/data: links to DATA, and xSID with a train split."""
+    if not (data / "xsid").is_dir() or any(data.glob("xsid-*")):
+        return data
+    subprocess.run([sys.executable, str(XSID), str(data), str(work / "data")], check=True)
+    return work / "data"
+
+
+def encoder_of(name: str, encoders: Path | None) -> list[str]:
+    """The setting of a study's encoder: a copy of it in the folder of encoders, if there is one."""
+    encoder = yaml.safe_load(STUDIES[name].read_text(encoding="utf-8"))["encoder"]
+    if encoders is None or not (copy := encoders.resolve() / encoder.rpartition("/")[2]).is_dir():
+        return []
+    return [f"encoder={copy}"]
 
 
 def marks() -> list[tuple[str, str]]:

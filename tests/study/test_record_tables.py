@@ -1,7 +1,8 @@
-"""The tables of docs/results.md that no comparison lays out: the score at each rate, the best method for a task."""
+"""The studies of record: where their data and encoders are, and the tables that no comparison lays out."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -59,3 +60,21 @@ def test_the_guideline_names_the_best_where_nothing_was_tested(evidence: Any) ->
         "| a | all | `full` 50.0 | – | `full`, 3.0 s | – |",
         "| b | 8 | `linear` 11.0 | – | `linear`, 1.0 s | `linear` 11.0 |",
     ]
+
+
+def test_all_studies_of_record_find_their_data_and_copies_of_their_encoders(evidence: Any, tmp_path: Path) -> None:
+    (tmp_path / "encoders" / "all-mpnet-base-v2").mkdir(parents=True)
+    copy = str(tmp_path / "encoders" / "all-mpnet-base-v2")
+    assert evidence.encoder_of("ladder-mpnet", tmp_path / "encoders") == [f"encoder={copy}"]
+    assert evidence.encoder_of("figure8", tmp_path / "encoders") == []  # no copy: from the hub
+    assert evidence.encoder_of("ladder-mpnet", None) == []
+
+    data = tmp_path / "data"
+    (data / "sst2").mkdir(parents=True)
+    assert evidence.data_of(data, tmp_path / "work") == data
+    (data / "xsid").mkdir()
+    for split in ("valid", "test"):
+        (data / "xsid" / f"de.{split}.conll").write_text("\n\n".join(f"# {i}\nJa" for i in range(5)), encoding="utf-8")
+    made = evidence.data_of(data, tmp_path / "work")
+    assert (made / "sst2").resolve() == data / "sst2"
+    assert (made / "xsid-de" / "train.conll").read_text(encoding="utf-8").count("Ja") == 4
