@@ -94,7 +94,8 @@ def options_of_command(name: str) -> str:
     for each in command.params:
         if isinstance(each, click.Option):
             told, _, default = help_of(name, each).partition(" [default: ")
-            rows.append([f"`{each.opts[0]}`", markdown(told), markdown(default.rstrip("].")) or default_of(each)])
+            told = f"{markdown(told)}{choices_of(each)}"
+            rows.append([f"`{each.opts[0]}`", told, markdown(default.rstrip("].")) or default_of(each)])
             rows[-1].append(f"`{example_of(name, each)}`")
     return table(["option", "what it does", "default", "example"], rows)
 
@@ -106,6 +107,13 @@ def help_of(command: str, option: click.Option) -> str:
         what, page = PAGES[name]
         return FIT[name].help.replace(what, f"{what} ([list]({page}))", 1)
     return option.help or ""
+
+
+def choices_of(option: click.Option) -> str:
+    """The values that an option can have, where its help does not name them all."""
+    choices = option.type.choices if isinstance(option.type, click.Choice) else []
+    told = set(re.findall(r"[\w-]+", option.help or ""))
+    return "" if told.issuperset(choices) else f" One of {', '.join(f'`{choice}`' for choice in choices)}."
 
 
 def default_of(option: click.Option) -> str:
