@@ -149,6 +149,11 @@ def matrix_tables(study: ReportData, table: pd.DataFrame) -> list[dict[str, Any]
     return found
 
 
+def _length(run: Any) -> str:
+    name = "epoch" if pd.notna(run["epochs"]) else "step"
+    return counted(int(run["epochs" if name == "epoch" else "max_steps"]), name)
+
+
 def _is_half_full(columns: Sequence[set[str]]) -> bool:
     """Whether more than half of a table's cells are filled, if its columns have these methods."""
     return 2 * sum(map(len, columns)) > len(columns) * len(set().union(*columns))
@@ -163,7 +168,7 @@ def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
     rows, chosen = [], study.chosen.drop_duplicates(CELL).set_index(CELL)
     for _, row in table.iterrows():
         metric, first = study.metric(row["task_name"]), chosen.loc[tuple(row[CELL])]
-        times, told = times_of(metric), [f"lr {_rates(first)}", counted(first["epochs"], "epoch"), first["head"]]
+        times, told = times_of(metric), [f"lr {_rates(first)}", _length(first), first["head"]]
         rows.append([
             {"t": row["task_name"], "s": metric_name(row["metric"])},
             _shots(row["shots_name"], first["shots"]),

@@ -116,6 +116,8 @@ def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, 
     """
     own = {name: record.get(name) for name in (*FLAT, IDENTITY)}
     flat = {"digest": digest_of_record(record), **record["spec"], **own, "evaluated": _scored_stores(record)[0]}
+    if flat.get("max_steps") is not None:
+        flat["epochs"] = None  # the run ended by its steps; its spec has the default
     if not flat["task_stores"]:
         known = options_of(RunSpec)  # OF_TASKS do not apply to a run over one store
         flat |= {name: None for name in OF_TASKS if flat.get(name) == known[name].default}

@@ -283,3 +283,24 @@ def test_sweeps_that_a_table_tells_apart_are_not_chosen_among() -> None:
     assert list(chosen_by("validation", frame, ["fusion", "sweep"]).frame["sweep"]) == ["low", "high"]
     assert list(chosen_by("validation", frame, ["fusion"]).frame["sweep"]) == ["high"]
     assert len(chosen_by("validation", frame.drop(columns="sweep"), ["fusion", "sweep"]).frame) == 1  # of a folder
+
+
+def test_a_run_that_ends_by_its_steps_has_no_number_of_epochs() -> None:
+    frame = pd.concat([
+        runs("last", [0.5, 0.6], epochs=3), runs("last", [0.7, 0.7], epochs=5),
+        runs("last", [0.4, 0.4], shots=16, max_steps=200), runs("last", [0.3, 0.3], shots=16, max_steps=400),
+    ])  # fmt: skip
+    chosen = chosen_by("validation", frame)
+    assert chosen.notes == [
+        "chosen by validation: epochs of 3, 5", "epochs 5 is the largest that was tried, try larger ones: last"
+    ]  # fmt: skip
+    groups = RunGroups(chosen.frame, chosen=("epochs",))
+    rows = [dict(zip(*two, strict=True)) for two in _rows_of(markdown(summarise(groups)))]
+    assert [(row["max_steps"], row["epochs"], row["score"]) for row in rows] == [
+        ("–", "5", "70.0 ± 0.0"), ("200", "–", "40.0 ± 0.0"), ("400", "–", "30.0 ± 0.0")
+    ]  # fmt: skip
+
+
+def _rows_of(table: str) -> list[tuple[list[str], list[str]]]:
+    head, _, *rows = ([cell.strip("* ") for cell in line.split("|")] for line in table.split("\n\n")[0].splitlines())
+    return [(head, row) for row in rows]
