@@ -149,9 +149,10 @@ def matrix_tables(study: ReportData, table: pd.DataFrame) -> list[dict[str, Any]
     return found
 
 
-def _length(run: Any) -> str:
-    name = "epoch" if pd.notna(run["epochs"]) else "step"
-    return counted(int(run["epochs" if name == "epoch" else "max_steps"]), name)
+def _length(run: Any) -> str | None:
+    """How long a run trains, in epochs or in steps; None for a floor."""
+    lengths = ((run["epochs"], "epoch"), (run["max_steps"], "step"))
+    return next((counted(int(number), what) for number, what in lengths if pd.notna(number)), None)
 
 
 def _is_half_full(columns: Sequence[set[str]]) -> bool:
