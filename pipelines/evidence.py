@@ -106,11 +106,10 @@ def main() -> None:
     if strange := [name for name in given.studies if name not in STUDIES]:
         parser.error(f"no study of record: {strange[0]}; expected some of {', '.join(sorted(STUDIES))}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    failed = []
+    data, failed = given.data if given.tables else data_of(given.data, given.work), []
     try:
         for name in () if given.tables else given.studies or sorted({study for study, _ in marks()}):
-            settings = [f"data={data_of(given.data, given.work).resolve()}"]
-            settings += [*encoder_of(name, given.encoders), *given.settings]
+            settings = [f"data={data.resolve()}", *encoder_of(name, given.encoders), *given.settings]
             if run_study(name, settings, given.work.resolve() / name, given.only):
                 failed.append(name)
             write_tables()
@@ -126,7 +125,9 @@ def data_of(data: Path, work: Path) -> Path:
     """DATA, or where it holds xSID as published, WORK/data: links to DATA, and xSID with a train split."""
     if not (data / "xsid").is_dir() or any(data.glob("xsid-*")):
         return data
-    subprocess.run([sys.executable, str(XSID), str(data), str(work / "data")], check=True)
+    made = subprocess.run([sys.executable, str(XSID), str(data), str(work / "data")])
+    if made.returncode:  # the script has said why
+        sys.exit(made.returncode)
     return work / "data"
 
 
