@@ -19,6 +19,7 @@ from fusionkit.study.read import read_comparisons
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+TOPS = ("benchmarks", "data", "docs", "pipelines")
 
 
 def test_the_python_examples_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,10 +41,38 @@ def test_the_python_examples_run_as_they_stand(tmp_path: Path, monkeypatch: pyte
     assert [record["status"] for record in names["records"]] == ["finished"] * 6
 
 
-def test_every_linked_file_exists() -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", README)
-    assert len(links) >= 6
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def test_every_link_leads_to_a_file_and_a_heading() -> None:
+    pages = [*ROOT.glob("*.md"), *(page for top in TOPS for page in (ROOT / top).rglob("*.md"))]
+    found = [(page, *link) for page in pages for link in re.findall(r"\]\(([^)#:\s]*)#?([^):\s]*)\)", prose_of(page))]
+    assert len(found) > 300
+    headings = {page.resolve(): anchors_of(page) for page in pages}
+    assert [
+        (page.name, name, anchor)
+        for page, name, anchor in found
+        if not (file := (page.parent / name if name else page).resolve()).exists()
+        or (anchor and file in headings and anchor not in headings[file])
+    ] == []
+
+
+def unfenced(page: Path) -> str:
+    """A document without its fenced code."""
+    text = page.read_text(encoding="utf-8")
+    fences = [line.strip() for line in text.splitlines() if "```" in line]
+    # A fence in the middle of a line, or one that nothing closes, makes prose of code, and code of all that follows.
+    assert all(fence.startswith("```") and fence.count("```") == 1 for fence in fences), page
+    assert len(fences) % 2 == 0, page
+    return re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def prose_of(page: Path) -> str:
+    """A document without its code."""
+    return re.sub(r"`[^`]*`|^ {4}.*$", "", unfenced(page), flags=re.MULTILINE)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", unfenced(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_first_page_is_short_enough_to_be_read() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option("--baseline", help="Fusion, or fusion with its method, to compare with. [default: last]")
 @click.option("--store", "stores", multiple=True, type=PLACE, help="A store or a folder of stores, if not beside RUNS.")
 @click.option("--title", help="Title of the page.")
+@click.option("--about", help="A paragraph below the title.")
 @JSON_OPTION
 def report(
     runs: tuple[Path, ...], page: Path, figures: Path | None, stores: tuple[Place, ...], as_json: bool, **how: Any

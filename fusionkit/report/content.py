@@ -47,6 +47,7 @@ def content_of(
     figures: Sequence[RenderedFigure],
     baseline: str | None,
     title: str | None,
+    about: str | None,
     out: Path,
 ) -> dict[str, Any]:
     """Everything that the page holds; errors as for :func:`fusionkit.report.tables.compared`."""
@@ -68,6 +69,7 @@ def content_of(
     return {
         "title": title
         or f"Layer fusion over {_listed(study.frame['encoder'].unique())}: {_listed(study.frame['data'].unique())}",
+        "about": about or "",
         "lead": lead_of(study),
         "matrices": matrix_tables(study, table),
         "groups": groups_table(study, table),
@@ -78,12 +80,12 @@ def content_of(
         "config": config("page"),
         "inside": inside_of(predictions.runs),
         "left_out": predictions.left_out,
-        "provenance": provenance_of(study, baseline, title, out),
+        "provenance": provenance_of(study, baseline, title, about, out),
     }
 
 
 def lead_of(study: ReportData) -> str:
-    """The paragraph at the top: the subject of the report."""
+    """The paragraph at the top: the subject of the report, from its runs."""
     encoders = study.frame["encoder"].unique()
     seeds = study.frame.groupby(["task_name", "shots_name", "method"])["digest"].nunique()
     least, most = int(seeds.min()), int(seeds.max())
@@ -120,7 +122,9 @@ def _listed(names: Iterable[object]) -> str:
     return " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
 
 
-def provenance_of(study: ReportData, baseline: str | None, title: str | None, out: Path) -> dict[str, Any]:
+def provenance_of(
+    study: ReportData, baseline: str | None, title: str | None, about: str | None, out: Path
+) -> dict[str, Any]:
     """Encoders, stores, versions and the commands that make the report again; the only paths are those that the user
     gave.
     """
@@ -152,6 +156,7 @@ def provenance_of(study: ReportData, baseline: str | None, title: str | None, ou
     words = ["fusionkit", "report", *map(str, study.folders), "--out", str(out)]
     words += [word for place in study.given_stores for word in ("--store", str(place))]
     words += [] if title is None else ["--title", title]
+    words += ["--about", about] if about else []
     words += [] if baseline is None else ["--baseline", baseline]
     return {
         "encoders": list(encoders.values()),

@@ -58,6 +58,7 @@ def write_report(
     figures: Path | None = None,
     baseline: str | None = None,
     title: str | None = None,
+    about: str | None = None,
     stores: Sequence[Place] = (),
 ) -> ReportFacts:
     """Write the page of some runs.
@@ -66,7 +67,8 @@ def write_report(
         runs: folders that ``fusionkit fit`` wrote. out: the HTML file, replaced if it is there.
         figures: a folder for every figure as SVG, PNG and CSV. baseline: the method to compare with; None is ``last``,
             where there are such runs.
-        title: of the page. stores: stores or folders of stores, if not beside the runs.
+        title: of the page. about: a paragraph below the title. stores: stores or folders of stores, if not beside the
+            runs.
 
     Raises:
         UsageError: a folder without finished runs, an unknown baseline, or the extra ``report`` is missing.
@@ -76,7 +78,7 @@ def write_report(
         raise UsageError(f"{out} is a folder", expected="a file to write, report.html", remedy="name a file in it")
     study = read_report_data(runs, stores)
     drawn = draw(study)
-    content = content_of(study, drawn, baseline, title, out)
+    content = content_of(study, drawn, baseline, title, about, out)
     page = fill_page(content).encode()
     write_durably(out, page)
     files = [] if figures is None else write_figures(drawn, figures)

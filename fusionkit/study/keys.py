@@ -33,7 +33,7 @@ BLOCKS = ("sources", "sweeps", "comparisons")
 TOP = {
     **_blocks(
         title="Title of the study, for tables and the page.",
-        about="A sentence or two.",
+        about="What the study compares and what it leaves out; a paragraph of the page.",
         data="The folder that ${data} stands for, relative to this file; --set data=FOLDER overrides it.",
     ),
     **{flag: replace(entry, help=f"{entry.help} For all sources.") for flag, entry in ENCODING.items()},
@@ -48,7 +48,7 @@ TOP = {
     **_blocks(comparisons="Tables of results, by names that you choose."),
     "figures": OptionInfo(name="figures", help="Names of figures, or all.", lists=WHOLE),
     **_blocks(
-        report="A page of all runs: yes, or a block with title and baseline.",
+        report="A page of all runs: yes, or a block with title, about and baseline.",
         cluster="Settings of the cluster that runs the study; --cluster and --cluster-config override them.",
     ),
 }

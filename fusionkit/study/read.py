@@ -59,7 +59,7 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
         all_among(written, ("ablate",), "sweep", ablate, sweeps)
     comparisons = {name: _comparison(written, name, list(sweeps)) for name in block_at(written, ("comparisons",))}
     title = told.get("title", path.name.split(".")[0])
-    figures, report = _figures(written), _report(written, title)
+    figures, report = _figures(written), _report(written, title, told.get("about"))
     study = Study(title, sources, sweeps, ablate, comparisons, figures, report, written)
     return _only(study, only) if only else study
 
@@ -186,13 +186,13 @@ def _figures(written: YamlNode) -> tuple[str, ...] | None:
     return names
 
 
-def _report(written: YamlNode, title: str) -> Report | None:
+def _report(written: YamlNode, title: str, about: str | None) -> Report | None:
     value = written.value.get("report", "no")
     if isinstance(value, str):
         written.among(("report",), "choice for the report", value.lower(), YES_NO)
-        return Report(title) if YES_NO[value.lower()] else None
+        return Report(title, about) if YES_NO[value.lower()] else None
     block = block_at(written, ("report",), REPORT, "key of the report")
-    return Report(**{"title": title, **read_options(written, ("report",), block, REPORT)})
+    return Report(**{"title": title, "about": about, **read_options(written, ("report",), block, REPORT)})
 
 
 def _only(study: Study, only: Sequence[str]) -> Study:

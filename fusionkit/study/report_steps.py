@@ -160,12 +160,14 @@ def figures_step(study: Study, work: StudyFolder, commands: Commands) -> Step:
 
 def report_step(report: Report, study: Study, work: StudyFolder, commands: Commands) -> Step:
     """Write the page. Where no run has finished it is left out, with a message."""
-    told = {"title": report.title, "baseline": report.baseline}
+    told = {"title": report.title, "about": report.about, "baseline": report.baseline}
 
     def make() -> Made:
         runs, stores = _places(study, work)
         try:
-            facts = write_report(runs, work.report, baseline=report.baseline, title=report.title, stores=stores)
+            facts = write_report(
+                runs, work.report, baseline=report.baseline, title=report.title, about=report.about, stores=stores
+            )
         except NothingFinishedError as error:
             commands.say(f"the report is left out: {error.what}")
             return {}
@@ -173,7 +175,7 @@ def report_step(report: Report, study: Study, work: StudyFolder, commands: Comma
             commands.say(f"report: {line}")
         return work.contents([work.name(work.report)])
 
-    options = ["--title", report.title, *(["--baseline", report.baseline] if report.baseline else [])]
+    options = [word for name, text in told.items() if text for word in (f"--{name}", text)]
     command = _command(study, work, work.report, *options)
     return Step("report", command, lambda: {**told, **_shown(study, work)}, work.contents, make)
 

@@ -67,6 +67,7 @@ class SweepStep:
 @dataclass(frozen=True)
 class Report:
     title: str = field(metadata=about("Title of the page. [default: the study's]"))
+    about: str | None = option(None, "A paragraph below the title. [default: the study's]")
     baseline: str | None = option(None, "The fusion to compare with.")
 
 

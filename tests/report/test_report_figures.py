@@ -412,13 +412,13 @@ def test_a_store_that_is_gone_is_said_and_left_out(made: Any, tmp_path: Path) ->
 
 
 def test_the_command_of_a_page_makes_that_page(study: ReportData) -> None:
-    told = provenance_of(replace(study, given_stores=[Path("s")]), "linear", "A title", Path("page.html"))["command"]
-    assert told.endswith("--out page.html --store s --title 'A title' --baseline linear")
+    told = provenance_of(replace(study, given_stores=[Path("s")]), "linear", "A title", "No rates.", Path("page.html"))
+    assert told["command"].endswith("--out page.html --store s --title 'A title' --about 'No rates.' --baseline linear")
 
 
 def test_the_command_of_a_store_has_what_its_identity_has(study: ReportData) -> None:
     (store,) = study.stores.values()
-    [told] = provenance_of(study, None, None, Path("page.html"))["stores"]
+    [told] = provenance_of(study, None, None, None, Path("page.html"))["stores"]
     assert "--rows words" in told["encode"]
     assert "--layers 0,3,6" in told["encode"]
     assert "--limit" not in told["encode"]
@@ -426,6 +426,6 @@ def test_the_command_of_a_store_has_what_its_identity_has(study: ReportData) -> 
     other: Any = SimpleNamespace(
         layers=store.layers, path=store.path, manifest={**store.manifest, "identity": identity}
     )
-    [told] = provenance_of(replace(study, stores={store.digest: other}), None, None, Path("page.html"))["stores"]
+    [told] = provenance_of(replace(study, stores={store.digest: other}), None, None, None, Path("page.html"))["stores"]
     for words in ("--limit 30", "--compute-dtype bfloat16", "--mask-share 0.3"):
         assert words in told["encode"]

@@ -16,6 +16,7 @@ from fusionkit.cluster import ClusterSettings
 from fusionkit.errors import UsageError
 from fusionkit.study import read_study
 from fusionkit.study.keys import ENCODING
+from fusionkit.study.study import Report
 
 Read = Callable[..., Any]
 # Options of an encode that a study leaves to the command line.
@@ -52,6 +53,13 @@ def test_a_study_is_sources_sweeps_and_tables(written: Read, data: Path, tiny: s
 
 def test_a_text_without_a_value_is_as_if_it_were_not_there(written: Read, tiny: str) -> None:
     assert written(f"title:\nabout:\n{tiny}").title == "study"
+
+
+def test_the_page_says_what_the_study_says_unless_its_block_does(written: Read, tiny: str) -> None:
+    file = f"title: Tiny\nabout: Cut all rates.\n{tiny}"
+    assert written(file, "report=yes").report == Report("Tiny", "Cut all rates.")
+    assert written(file, "report.title=A page").report == Report("A page", "Cut all rates.")
+    assert written(file, "report.about=All rates.").report == Report("Tiny", "All rates.")
 
 
 def test_a_folder_does_not_hide_the_bundled_encoder(written: Read, tiny: str, tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def test_a_dry_run_says_what_is_there_and_what_is_to_do(ran: Ran, copy: Path, tm
 
 def test_a_run_that_is_scored_on_two_stores_is_looked_at_over_each(ran: Ran) -> None:
     study = read_report_data([ran.work / "runs" / "moved"], [ran.work / "stores"])
-    stores = provenance_of(study, None, None, Path("page.html"))["stores"]
+    stores = provenance_of(study, None, None, None, Path("page.html"))["stores"]
     assert {store["data"] for store in stores} == {"one", "two"}
     assert all(f"fusionkit encode {store['data']} " in store["encode"] for store in stores)
     found = {run.task.split(" → ")[-1]: run for run in all_predictions(study).runs}

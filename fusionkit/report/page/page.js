@@ -44,6 +44,8 @@ function showPage() {
   const at = (id) => document.getElementById(id);
   showThemeButton();
   at("title").textContent = report.title;
+  at("about").textContent = report.about;
+  at("about").hidden = !report.about;
   at("lead").textContent = report.lead;
   for (const matrix of report.matrices) {
     const place = element("div");
