@@ -60,7 +60,7 @@ EXAMPLES = {
     "set": "encoder=roberta-large", "only": "sst2", "known": "docs/records/first-page.jsonl",
     "by": "fusion", "average": "data", "metric": "macro_f1", "baseline": "last",
     "figures": "figures", "store": "my.store", "title": "'Layers of MiniLM'", "about": "'One rate each.'",
-    "input": "new.jsonl", "to": "my-head",
+    "input": "new.jsonl", "to": "my-head", "lm-head": "embeddings",
     "split": "validation", "evaluate label": "intent=category", "errors": "wrong.csv",
     "method": "houlsby:64", "encoder-lr": "2e-5", "layer-decay": "0.9", "encoder-dropout": "0", "accumulate": "4",
     "from-layer": "4",

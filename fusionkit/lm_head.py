@@ -8,7 +8,8 @@ its weight and bias; ``E`` ``[V, e]`` the decoder, usually the encoder's own emb
 Source: Devlin et al. (2019), in the code that came with BERT. RoBERTa, DistilBERT, ALBERT, MPNet, ModernBERT and
 ELECTRA's generator have the same form.
 
-Stage one copies the head from a checkpoint into the store, and stage two reads it from there.
+Stage one copies the head from a checkpoint into the store, or makes one of the encoder's embeddings where the
+checkpoint has none; stage two reads it from there.
 """
 
 from __future__ import annotations
@@ -23,12 +24,18 @@ from safetensors.torch import save
 from torch import Tensor
 from torch.nn import functional
 
+
+def _unchanged(x: Tensor) -> Tensor:
+    return x
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
     "relu": functional.relu,
     "silu": functional.silu,
     "tanh": functional.tanh,
+    "none": _unchanged,
 }
 # Each weight's shape, in the letters above.
 SHAPES = {
@@ -77,6 +84,23 @@ class LmHead:
     @cached_property
     def sha256(self) -> str:
         return hashlib.sha256(self.content()).hexdigest()
+
+
+def head_of_embeddings(embeddings: Tensor, layer_norm_eps: float) -> LmHead:
+    """A head to be trained, where ``W`` is the identity, ``a`` too, and ``LN`` divides by ``√d``: at first a score is
+    the product of a state of length 1 and a sub-token's embedding.
+
+    Args:
+        embeddings: ``[V, d]``, those that the encoder reads.
+    """
+    table = embeddings.detach().to("cpu", torch.float32, copy=True)
+    vocabulary, d = table.shape
+    weights = {
+        "dense.weight": torch.eye(d), "dense.bias": torch.zeros(d),
+        "layer_norm.weight": torch.full((d,), d**-0.5), "layer_norm.bias": torch.zeros(d),
+        "decoder.weight": table, "decoder.bias": torch.zeros(vocabulary),
+    }  # fmt: skip
+    return LmHead(weights, "none", layer_norm_eps)
 
 
 def lm_scores(states: Tensor, weights: Mapping[str, Tensor], activation: str, layer_norm_eps: float) -> Tensor:

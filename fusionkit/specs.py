@@ -21,6 +21,7 @@ from fusionkit.options.entry import SWEPT, WHOLE, about, check_options, document
 
 ROWS = ("tokens", "words", "words-mean", "cls", "last", "mean")
 PER_SEQUENCE = ("cls", "last", "mean")  # those with one row per sequence
+OWN, EMBEDDINGS = LM_HEAD_SOURCES = ("own", "embeddings")
 MASKED = "masked-tokens"  # rows of a store for masked LM: set by the task, not an option
 POOLS = ("cls", "last", "mean", "max")
 ONE_TOKEN = ("cls", "last")  # pools that read the first or the last token of a sequence alone
@@ -91,21 +92,26 @@ class EncodeSpec:
     task: str | None = option(None, "mlm: mask sub-tokens and keep only their rows.", choices=("mlm",))
     mask_seed: int = option(0, "Seed of the masked sub-tokens, with --task mlm.", ge=0, lt=1 << 63)
     mask_share: float = option(0.15, "Share of the sub-tokens to mask, with --task mlm.", gt=0, le=1)
+    lm_head: str = option(
+        OWN,
+        "With --task mlm: the checkpoint's own LM head, or one of the input embeddings, to be trained.",
+        choices=LM_HEAD_SOURCES,
+    )
     trust_remote_code: bool = option(False, "Let a hub encoder run its own Python code.")
 
     def __post_init__(self) -> None:
         check_options(self)
         if self.task is None:
-            for name in ("mask_seed", "mask_share"):
+            for name in ("mask_seed", "mask_share", "lm_head"):
                 entry = options_of(EncodeSpec)[name]
                 if getattr(self, name) != entry.default:
                     raise UsageError(
-                        f"--{entry.flag} masks nothing without --task mlm",
+                        f"--{entry.flag} does nothing without --task mlm",
                         remedy=f"add --task mlm or drop --{entry.flag}",
                     )
-        elif self.untrained is not None:
+        elif self.untrained is not None and self.lm_head == OWN:
             raise UsageError("--task mlm needs a trained LM head", received=f"--untrained {self.untrained}",
-                             remedy="leave --untrained out")  # fmt: skip
+                             remedy="leave --untrained out, or choose --lm-head embeddings")  # fmt: skip
         elif self.rows is not None:
             raise UsageError(
                 f"--task mlm keeps the rows of masked sub-tokens, not of {self.rows}", remedy="leave --rows out"

@@ -61,7 +61,7 @@ from fusionkit.runs.records_file import KEPT, KEPT_ABLATION, TAKEN_FROM, read_re
 from fusionkit.runs.shown_split import TEST
 from fusionkit.runs.summary import group_columns
 from fusionkit.runs.tables.paper_tables import markdown
-from fusionkit.statistics.kept_answers import to_text
+from fusionkit.statistics.answer_bytes import to_text
 from fusionkit.store.encode_seconds import encode_seconds
 from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.folder import StudyFolder

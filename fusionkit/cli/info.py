@@ -81,11 +81,15 @@ def info(path: Place, as_json: bool) -> None:
     ]
     if mlm := identity.get("mlm"):
         masks = f"{mlm['mask_share']:.0%} of the sub-tokens, seed {mlm['mask_seed']}"
-        facts.insert(-2, ("masked", f"{masks} · LM head with {mlm['lm_head']['activation']}"))
+        head = mlm["lm_head"]
+        told = f"of the {head['made_of']}" if "made_of" in head else f"with {head['activation']}"
+        facts.insert(-2, ("masked", f"{masks} · LM head {told}"))
     console = out()
     for name, value in facts:
         console.print(f"{name:<9} {value}")
-    fields = [field for field in (*COUNTS, "chunks") if summary["pair_as"] == "two" or field != "sequences"]
+    # Of masked sub-tokens no row is that of a lost word, and "masked" would seem to count them.
+    absent = {"masked" if mlm else "", "" if summary["pair_as"] == "two" else "sequences"}
+    fields = [field for field in (*COUNTS, "chunks") if field not in absent]
     console.print(count_table("split", summary["splits"], dict(zip(fields, fields, strict=True))))
 
 

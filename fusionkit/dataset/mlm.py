@@ -1,4 +1,4 @@
-"""A store of masked sub-tokens seen through the task ``mlm``: checks of the store, and its rows with their ids."""
+"""A store of masked sub-tokens seen through the task ``mlm``: checks of the store, and its texts with their ids."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from fusionkit.dataset.targets import carve_validation
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fusions import sees_examples
+from fusionkit.plural import counted
+from fusionkit.ragged import offsets_of
 from fusionkit.specs import MASKED
 from fusionkit.store import Store
 from fusionkit.store.lm_head_file import read_lm_head
@@ -39,14 +41,16 @@ def choose_mlm(store: Store, task: str | None, label: str | None) -> tuple[Task,
     return TASKS["mlm"], LABEL
 
 
-def refuse_misfit(fusion: str, width: int, hidden: int) -> None:
-    """Refuse a fusion of ``width`` that the encoder's LM head, which reads states of width ``hidden``, cannot read."""
-    if sees_examples(fusion):
+def refuse_misfit(fusion: str, width: int, hidden: int, stored: bool) -> None:
+    """Refuse a fusion of ``width`` that the encoder's LM head, which reads states of width ``hidden``, cannot read, and
+    over ``stored`` states one that reads all sub-tokens.
+    """
+    if stored and sees_examples(fusion):
         raise UsageError(
-            f"fusion {fusion!r} looks at all rows of an example; here are those of its masked sub-tokens alone",
+            f"fusion {fusion!r} looks at all rows of an example; the store has those of its masked sub-tokens alone",
             expected="a fusion of each row by itself",
             received=fusion,
-            remedy="choose another --fusion",
+            remedy="choose another --fusion, or a --method that trains through the encoder",
         )
     if width != hidden:
         raise UsageError(
@@ -58,12 +62,18 @@ def refuse_misfit(fusion: str, width: int, hidden: int) -> None:
 
 
 def load_masked(store: Store, task: Task) -> TaskData:
-    """One example per masked sub-token: its row and its original id; DataError if too few are masked."""
+    """One example per text that has masked sub-tokens: their rows and original ids; DataError if too few are masked."""
     head, notes, splits = read_lm_head(store.path, store.manifest), list[str](), dict[str, TaskSplit]()
     for name in store.splits:
-        ids = store[name].masked_ids.astype(np.int64)
-        rows, offsets = (np.arange(len(ids) + more, dtype=np.int64) for more in (0, 1))
-        split = TaskSplit(store[name].hidden_states, rows, offsets, ids, ids.tolist(), [str(row) for row in rows])
+        stored = store[name]
+        ids, counts = stored.masked_ids.astype(np.int64), np.diff(stored.row_offsets)
+        texts = np.flatnonzero(counts)
+        offsets = offsets_of(counts[texts])
+        gold = [each.tolist() for each in np.split(ids, offsets[1:-1])] if len(texts) else []
+        split = TaskSplit(
+            stored.hidden_states, np.arange(len(ids), dtype=np.int64), offsets, ids, gold, [*map(str, texts)],
+            kept=np.ones(len(ids), dtype=bool), word_offsets=offsets,
+        )  # fmt: skip
         if len(split) or name == "train":
             splits[name] = split
         else:
@@ -72,12 +82,12 @@ def load_masked(store: Store, task: Task) -> TaskData:
     if not len(train) or ("validation" not in splits and len(train) < 2):
         raise DataError(
             f"too few sub-tokens of {store.path} are masked to learn from",
-            expected="some in train, and in validation or two in train",
-            received=f"{len(train)} in train",
+            expected="some in train and in validation, or in two texts of train",
+            received=f"some in {counted(len(train), 'text')} of train",
             remedy="encode more text, or a larger --mask-share",
         )
     if "validation" not in splits:
-        train, splits["validation"] = carve_validation(store, train, notes, "masked sub-tokens of train")
+        train, splits["validation"] = carve_validation(store, train, notes, "texts of train")
     if "test" not in splits:
         notes.append("no test split: scores are validation's alone")
     return TaskData(task, LABEL, None, [], 1, "", train, splits["validation"], splits.get("test"), notes, head)

@@ -9,7 +9,7 @@ from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import UsageError
-from fusionkit.specs import RunSpec
+from fusionkit.specs import MASKED, RunSpec
 from fusionkit.store import Store
 from fusionkit.tasks import Task, parts_of
 
@@ -27,8 +27,8 @@ def shares_of(stores: Stores) -> Sequence[Share]:
 
 
 def refuse_other_rows(store: Stores) -> None:
-    """Raise UsageError for a store whose rows are not its sub-tokens, which methods that train the encoder read."""
-    if store.rows != "tokens":
+    """Raise UsageError for a store whose rows are not sub-tokens, which methods that train the encoder read."""
+    if store.rows not in ("tokens", MASKED):
         raise UsageError(
             "a method that trains through the encoder reads whole sequences of sub-tokens",
             expected="a store of rows of tokens",

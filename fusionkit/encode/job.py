@@ -17,7 +17,7 @@ from fusionkit.errors import UsageError, first_has_seen_nothing
 from fusionkit.io.files import disk_errors
 from fusionkit.io.places import Place, place_errors
 from fusionkit.sources import Columns, Examples, Source, prepared
-from fusionkit.specs import MASKED, EncodeSpec, canonical_json, parse_layers
+from fusionkit.specs import MASKED, OWN, EncodeSpec, canonical_json, parse_layers
 from fusionkit.store.lm_head_file import lm_head_facts
 
 PLAIN = (str, int, float, bool, list, type(None))  # types that JSON has; other values are hashed as text
@@ -137,7 +137,8 @@ def _identity_of(source: Source, columns: Columns, encoder: Encoder, spec: Encod
     rows, mlm = _choose_rows(spec, columns, encoder), {}
     if (lm := required_lm(spec, encoder)) is not None:
         facts = {"mask_seed": spec.mask_seed, "mask_share": float(spec.mask_share)}
-        mlm = {"mlm": {**facts, "lm_head": lm_head_facts(lm.head)}}
+        made = {} if lm.made_of == OWN else {"made_of": lm.made_of}
+        mlm = {"mlm": {**facts, "lm_head": {**lm_head_facts(lm.head), **made}}}
     # "one" is not recorded: stores made before there was a choice have one sequence per pair and keep their digests.
     pairs = {"pair_as": "two"} if choose_pair_as(spec.pair_as, columns, encoder) == "two" else {}
     limit = {} if spec.limit is None else {"limit": spec.limit}

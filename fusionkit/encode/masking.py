@@ -43,7 +43,7 @@ def required_lm(spec: EncodeSpec, encoder: Encoder) -> MaskedLm | None:
         raise UsageError(
             f"encoder {encoder.name!r} was loaded without its LM head",
             expected="an encoder with one",
-            remedy="load it by load_encoder(…, masked_lm=True)",
+            remedy='load it by load_encoder(…, lm_head="own")',
         )
     return encoder.masked_lm
 

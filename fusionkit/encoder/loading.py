@@ -41,7 +41,7 @@ def load_encoder(
     compute_dtype: str = "float32",
     words: bool = False,
     trust_remote_code: bool = False,
-    masked_lm: bool = False,
+    lm_head: str | None = None,
     untrained: int | None = None,
 ) -> Encoder:
     """Load an encoder by bundled name, folder or hub id, and check that it can be used.
@@ -52,13 +52,14 @@ def load_encoder(
         compute_dtype: of weights and products, ``float32``, ``bfloat16`` or ``float16``; ``tf32`` is float32 with the
             factors of products rounded to 11 bits, which only a GPU can do: elsewhere they are not rounded.
         words: the texts are lists of words (byte-level tokenizers then need a space before each word).
-        masked_lm: load the mask token and the LM head too. untrained: the seed of random weights in place of the
-            trained ones, initialised as for training from scratch. A seed in ``reference`` has the same meaning.
+        lm_head: load the mask token and an LM head too, one of :data:`fusionkit.specs.LM_HEAD_SOURCES`.
+        untrained: the seed of random weights in place of the trained ones, initialised as for training from scratch. A
+            seed in ``reference`` has the same meaning.
 
     Raises:
         UsageError: a bundled name is misspelt, a file is given, or there is no such device.
         EncoderError: no such model, no safetensors weights, no fast tokenizer or no hidden states; or no LM head,
-            with ``masked_lm``.
+            with ``lm_head``.
     """
     reference, told = parse_untrained(reference)
     untrained = told if untrained is None else untrained
@@ -122,7 +123,7 @@ def load_encoder(
         },
         device=target,
         accepts=_accepted(model, tokenizer),
-        masked_lm=load_masked_lm(reference, place, tokenizer, options) if masked_lm else None,
+        masked_lm=load_masked_lm(reference, place, tokenizer, options, lm_head, model) if lm_head else None,
         causal=causal,
         tf32=compute_dtype == TF32,
         of_sentences=pooling is not None,
@@ -133,7 +134,7 @@ def load_encoder(
             "compute_dtype": compute_dtype,
             "words": words,
             "trust_remote_code": trust_remote_code,
-            "masked_lm": masked_lm,
+            "lm_head": lm_head,
             "untrained": untrained,
         },
     )

@@ -1,8 +1,9 @@
 """The mask token and the LM head of an encoder, which masking needs.
 
-The head is found by its structure, not by names: outside the encoder the masked-LM model has one decoder (its output
-embeddings), one other linear map and one layer norm. :mod:`fusionkit.lm_head` combines them with each known activation.
-The one whose scores on a few sub-tokens are closest to the model's own is chosen, if within :data:`TOLERANCE`.
+A checkpoint's own head is found by its structure, not by names: outside the encoder the masked-LM model has one decoder
+(its output embeddings), one other linear map and one layer norm. :mod:`fusionkit.lm_head` combines them with each known
+activation. The one whose scores on a few sub-tokens are closest to the model's own is chosen, if within
+:data:`TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from torch import Tensor, nn
 
 from fusionkit.encoder.refusals import loading_errors
 from fusionkit.errors import EncoderError, first_line
-from fusionkit.lm_head import ACTIVATIONS, LmHead, lm_scores
+from fusionkit.lm_head import ACTIVATIONS, LmHead, head_of_embeddings, lm_scores
 from fusionkit.ragged import IntArray
+from fusionkit.specs import OWN
 
 REMEDY = "choose the checkpoint of a masked language model, like BERT's or RoBERTa's own"
+OR_EMBEDDINGS = f"{REMEDY}, or --lm-head embeddings and train the head"
 TOLERANCE = 1e-5
 
 
@@ -31,20 +34,25 @@ class MaskedLm:
     Attributes:
         head: the LM head. mask_id: the mask token's id. special_ids: ids that are never masked, int64, ascending.
         ordinary_ids: all other ids, int64, ascending; a random one of them may replace a sub-token.
+        made_of: one of :data:`fusionkit.specs.LM_HEAD_SOURCES`.
     """
 
     head: LmHead
     mask_id: int
     special_ids: IntArray
     ordinary_ids: IntArray
+    made_of: str = OWN
 
 
-def load_masked_lm(reference: str, place: str, tokenizer: Any, options: dict[str, Any]) -> MaskedLm:
-    """The mask token and LM head of a checkpoint; the encoder that is loaded with them is freed.
+def load_masked_lm(
+    reference: str, place: str, tokenizer: Any, options: dict[str, Any], made_of: str, encoder: Any
+) -> MaskedLm:
+    """The mask token of a checkpoint, and its LM head or one of its embeddings.
 
     Args:
         reference: the encoder as the user named it, for errors. place: its folder or id.
-        options: further arguments of ``from_pretrained``.
+        options: further arguments of ``from_pretrained``. made_of: one of :data:`fusionkit.specs.LM_HEAD_SOURCES`.
+        encoder: the loaded encoder, whose embeddings are taken; for its own head another one is loaded, and freed.
 
     Raises:
         EncoderError: no mask token, no LM head, one without weights in the checkpoint, or one of another form.
@@ -56,6 +64,25 @@ def load_masked_lm(reference: str, place: str, tokenizer: Any, options: dict[str
             received=type(tokenizer).__name__,
             remedy=REMEDY,
         )
+    head = _own_head(reference, place, options) if made_of == OWN else _embeddings_head(reference, encoder)
+    special = np.unique(np.array(tokenizer.all_special_ids, dtype=np.int64))
+    every = np.unique(np.array([i for i in tokenizer.get_vocab().values() if i < head.vocabulary], dtype=np.int64))
+    return MaskedLm(head, int(tokenizer.mask_token_id), special, np.setdiff1d(every, special), made_of)
+
+
+def _embeddings_head(reference: str, encoder: Any) -> LmHead:
+    table, hidden = encoder.get_input_embeddings().weight, encoder.config.hidden_size
+    if table.shape[1] != hidden:
+        raise EncoderError(
+            f"the embeddings of encoder {reference!r} make no LM head",
+            expected=f"embeddings as wide as the states, {hidden}",
+            received=f"width {table.shape[1]}",
+            remedy=REMEDY,
+        )
+    return head_of_embeddings(table, float(getattr(encoder.config, "layer_norm_eps", 1e-12)))
+
+
+def _own_head(reference: str, place: str, options: dict[str, Any]) -> LmHead:
     with loading_errors(reference):
         config = transformers.AutoConfig.from_pretrained(place, **options)
         if type(config) not in transformers.MODEL_FOR_MASKED_LM_MAPPING and not hasattr(config, "auto_map"):
@@ -65,10 +92,7 @@ def load_masked_lm(reference: str, place: str, tokenizer: Any, options: dict[str
         )
     if missing := _missing(model, report["missing_keys"]):
         raise _no_head(reference, f"a checkpoint without {missing[0]}" + (" …" if len(missing) > 1 else ""))
-    head = _head_of(reference, model.eval().requires_grad_(False))
-    special = np.unique(np.array(tokenizer.all_special_ids, dtype=np.int64))
-    every = np.unique(np.array([i for i in tokenizer.get_vocab().values() if i < head.vocabulary], dtype=np.int64))
-    return MaskedLm(head, int(tokenizer.mask_token_id), special, np.setdiff1d(every, special))
+    return _head_of(reference, model.eval().requires_grad_(False))
 
 
 def _missing(model: Any, missing_keys: set[str]) -> list[str]:
@@ -127,7 +151,7 @@ def _no_head(reference: str, received: str) -> EncoderError:
         f"encoder {reference!r} has no LM head",
         expected="a checkpoint with the weights of its masked-LM head",
         received=received,
-        remedy=REMEDY,
+        remedy=OR_EMBEDDINGS,
     )
 
 

@@ -24,7 +24,8 @@ from fusionkit.errors import StoreError, UsageError, first_line, unknown_name
 from fusionkit.io.files import damaged, disk_errors, parse_json, read_json, write_durably, write_fields
 from fusionkit.runs.record import answers_in, digest_of_record, flat_record, flat_tests, metrics_of, timed_curve
 from fusionkit.specs import RunSpec
-from fusionkit.statistics.kept_answers import RunAnswers, from_bytes, to_bytes
+from fusionkit.statistics.answer_bytes import from_bytes, to_bytes
+from fusionkit.statistics.kept_answers import RunAnswers
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,8 @@ from fusionkit.metrics import split_score
 from fusionkit.names import FLOORS, MEAN
 from fusionkit.options.entry import options_of
 from fusionkit.specs import OF_TASKS, RunSpec
-from fusionkit.statistics.kept_answers import RunAnswers, from_text
+from fusionkit.statistics.answer_bytes import from_text
+from fusionkit.statistics.kept_answers import RunAnswers
 from fusionkit.tasks import parts_of, tasks_of
 
 # What a run cost besides its own share of ``seconds``; a failed run has none of these.

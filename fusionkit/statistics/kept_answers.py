@@ -7,7 +7,7 @@
               of its wrong words [E], which a file of records lacks
     several   told, found: bool [E, classes]
     number    told, found: float64 [E]
-    nats      nats: cross-entropy of each sub-token [E]; hits: bool [E]
+    nats      nats: cross-entropy of each masked sub-token; hits: bool; words: masked sub-tokens of each text [E]
     hits      hits: bool [E]
 
 ``E`` is the number of test examples, ``told`` the gold answers, ``found`` the run's answers. Classes are numbered in
@@ -16,14 +16,10 @@ the order of their names, those that occur in the split's gold answers first.
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 import hashlib
 import itertools
-import json
 import math
 import re
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,7 +49,6 @@ CLASS, TAGS, SPANS, SEVERAL, NUMBER, NATS, HITS = "class", "tags", "spans", "sev
 FRAME = "frame"  # a score of several tasks: the share of examples with all answers right
 Array = NDArray[Any]
 ROUNDING = 1e-12  # sums in another order differ in their last digits
-MOST_BYTES = 1 << 28  # of the answers in one record, unpacked
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +62,7 @@ class KeptAnswers:
 
     def __len__(self) -> int:
         """The number of examples."""
-        return len(self.arrays["words" if self.kind == TAGS else next(iter(self.arrays))])
+        return len(self.arrays["words" if self.kind in (TAGS, NATS) else next(iter(self.arrays))])
 
     @cached_property
     def examples(self) -> str:
@@ -75,7 +70,7 @@ class KeptAnswers:
         content = hashlib.sha256(f"{self.kind} {len(self)}".encode())
         if self.classes:
             content.update("\0".join(self.classes[: self._told_classes]).encode())
-        for name in ("told", "words") if self.kind == TAGS else ("told",):
+        for name in ("told", "words") if self.kind in (TAGS, NATS) else ("told",):
             if name in self.arrays:
                 told = self.arrays[name][:, : self._told_classes] if self.kind == SEVERAL else self.arrays[name]
                 content.update(np.ascontiguousarray(told, dtype=np.float64).tobytes())
@@ -140,10 +135,10 @@ class KeptAnswers:
             return self._label_set_counts(metric, classes)
         if self.kind == NUMBER:
             return _moments(metric, held["told"], held["found"])
-        ones = np.ones(len(self))
-        if self.kind == NATS and metric in ("perplexity", "cross_entropy"):
-            return _columns((held["nats"], ones))
-        return _columns((held["hits"], ones)) if metric in ("accuracy", FRAME) else None
+        if self.kind == NATS:
+            summed = {"perplexity": "nats", "cross_entropy": "nats", "accuracy": "hits"}.get(metric)
+            return None if summed is None else self._by_example(_columns((held[summed], np.ones(len(held[summed])))))
+        return _columns((held["hits"], np.ones(len(self)))) if metric in ("accuracy", FRAME) else None
 
     @cached_property
     def _spans(self) -> dict[str, Array]:
@@ -172,11 +167,13 @@ class KeptAnswers:
             counts = np.concatenate([each[told] * right[:, None], each[told], each[found]], axis=1)  # [units, 3 K]
         else:
             return None
-        if self.kind == CLASS:
-            return counts
+        return counts if self.kind == CLASS else self._by_example(counts)
+
+    def _by_example(self, counts: Floats) -> Floats:
+        """The sums of the counts of each example's words, ``[words, k]`` → ``[E, k]``."""
         until = np.concatenate([np.zeros((1, counts.shape[1])), counts.cumsum(0)])  # [words + 1, k]
         ends = self.arrays["words"].cumsum(dtype=np.int64)
-        each_example: Floats = until[ends] - until[ends - self.arrays["words"]]  # [E, k]
+        each_example: Floats = until[ends] - until[ends - self.arrays["words"]]
         return each_example
 
     def _label_set_counts(self, metric: str, classes: Sequence[str]) -> Floats | None:
@@ -249,7 +246,8 @@ def kind_of(task: Task, labels: Iterable[str]) -> str:
 
 def answers_of(task: Task, gold: Sequence[Any], found: Sequence[Any], labels: Sequence[str]) -> KeptAnswers:
     """The answers of a task from gold and predicted labels, one per example: a label, a list of tags, a list of labels
-    or a number. For a masked sub-token they are its id, and the cross-entropy of this id in nats with the likeliest id.
+    or a number. For a text with masked sub-tokens they are lists: their ids, and for each of them the cross-entropy of
+    its id in nats with the likeliest id.
 
     Args:
         labels: those of train. They alone decide which scores there are, so all splits have the same ones.
@@ -257,23 +255,23 @@ def answers_of(task: Task, gold: Sequence[Any], found: Sequence[Any], labels: Se
     kind = kind_of(task, labels)
     if kind == NUMBER:
         return KeptAnswers(NUMBER, {"told": np.array(gold, np.float64), "found": np.array(found, np.float64)})
-    if kind == NATS:
-        hits = np.array([best == wanted for (_, best), wanted in zip(found, gold, strict=True)], dtype=bool)
-        return KeptAnswers(NATS, {"nats": np.array([nats for nats, _ in found], dtype=np.float64), "hits": hits})
     if kind == SPANS:
         return span_answers(*span_counts(gold, found))
     if kind == SEVERAL:
         return _label_sets(gold, found, labels)
-    lists = [list(itertools.chain.from_iterable(side)) if kind == TAGS else list(side) for side in (gold, found)]
+    of_words = kind in (TAGS, NATS)
+    lists = [list(itertools.chain.from_iterable(side)) if of_words else list(side) for side in (gold, found)]
+    words = {"words": small(np.array([len(each) for each in gold], dtype=np.int64))} if of_words else {}
+    if kind == NATS:
+        nats, best = np.array(lists[1], dtype=np.float64).reshape(-1, 2).T
+        return KeptAnswers(NATS, {"nats": nats, "hits": best == np.array(lists[0]), **words})
     classes = ordered_classes(lists[0], [*labels, *lists[1]])
     number = {name: k for k, name in enumerate(classes)}
     arrays: dict[str, Array] = {
         name: small(np.array([number[each] for each in side], dtype=np.int64))
         for name, side in zip(("told", "found"), lists, strict=True)
     }
-    if kind == TAGS:
-        arrays["words"] = small(np.array([len(each) for each in gold], dtype=np.int64))
-    return KeptAnswers(kind, arrays, classes, positive_of(labels))
+    return KeptAnswers(kind, arrays | words, classes, positive_of(labels))
 
 
 def run_answers(parts: Mapping[str, KeptAnswers], apart: bool = False) -> RunAnswers:
@@ -334,67 +332,3 @@ def _moments(metric: str, told: Array, found: Array) -> Floats | None:
     # Centred, because squares of large numbers would lose digits.
     x, y = (side - side.mean() for side in (np.asarray(told, np.float64), np.asarray(found, np.float64)))
     return _columns((np.ones(len(x)), x, y, x * x, y * y, x * y))
-
-
-def to_text(answers: Mapping[str, RunAnswers]) -> str | None:
-    """The answers as text, for a file of records; those of a span tagger without their words, half of the bytes. None
-    for answers of :data:`MOST_BYTES` or more, which no reader takes: they are left out.
-    """
-    brief = {d: RunAnswers({k: _brief(v) for k, v in run.parts.items()}, run.frame) for d, run in answers.items()}
-    content = to_bytes(brief)
-    return None if len(content) >= MOST_BYTES else base64.b64encode(zlib.compress(content, 9)).decode("ascii")
-
-
-def _brief(part: KeptAnswers) -> KeptAnswers:
-    arrays = {name: each for name, each in part.arrays.items() if name not in ("words", "wrong")}
-    return dataclasses.replace(part, arrays=arrays) if part.kind == SPANS else part
-
-
-def from_text(text: str) -> dict[str, RunAnswers]:
-    """The inverse of :func:`to_text`; ValueError for other text."""
-    unpacker = zlib.decompressobj()
-    try:
-        content = unpacker.decompress(base64.b64decode(text, validate=True), MOST_BYTES)
-    except zlib.error as error:
-        raise ValueError(f"no kept answers: {error}") from error
-    if not unpacker.eof:
-        raise ValueError("no kept answers: too long, or cut off")
-    return from_bytes(content)
-
-
-def to_bytes(answers: Mapping[str, RunAnswers]) -> bytes:
-    """The answers on some test splits, by the name of their data, as a safetensors file."""
-    from safetensors.numpy import save
-
-    told, arrays = [], dict[str, Array]()
-    for data, run in answers.items():
-        parts: list[tuple[str | None, KeptAnswers]] = [*run.parts.items()]
-        for task, part in parts + ([] if run.frame is None else [(None, run.frame)]):
-            entry = {"data": data, "task": task, "kind": part.kind, "classes": list(part.classes)}
-            told.append({**entry, "positive": part.positive})
-            arrays |= {f"{len(told) - 1}.{name}": np.ascontiguousarray(each) for name, each in part.arrays.items()}
-    return save(arrays, {"answers": json.dumps(told, ensure_ascii=False)})
-
-
-def from_bytes(content: bytes) -> dict[str, RunAnswers]:
-    """The inverse of :func:`to_bytes`; ValueError for other content."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        size = int.from_bytes(content[:8], "little")
-        told = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["answers"])
-        arrays = load(content)
-        found: dict[str, RunAnswers] = {}
-        for number, each in enumerate(told):
-            start = f"{number}."
-            own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-            part = KeptAnswers(each["kind"], own, tuple(each["classes"]), each["positive"])
-            before = found.get(each["data"], RunAnswers({}))
-            if each["task"] is None:
-                found[each["data"]] = RunAnswers(before.parts, part)
-            else:
-                found[each["data"]] = RunAnswers({**before.parts, each["task"]: part}, before.frame)
-    except (KeyError, TypeError, SafetensorError) as error:
-        raise ValueError(f"no kept answers: {error}") from error
-    return found

@@ -132,12 +132,18 @@ class Split:
     @cached_property
     def masked_ids(self) -> NDArray[np.int32]:
         """int32 ``[rows]``: the original id of each masked sub-token. UsageError: the rows are not masked-tokens."""
+        places = self.masked_tokens
+        found: NDArray[np.int32] = read_small(self._store, self.name, "mlm_labels")[places]
+        return found
+
+    @cached_property
+    def masked_tokens(self) -> IntArray:
+        """int64 ``[rows]``: the place of each masked sub-token among all sub-tokens; errors as :attr:`masked_ids`."""
         if self._rows != MASKED:
             raise UsageError(
                 f"rows of {self._rows} are of no masked sub-tokens", expected="a store that `encode --task mlm` made"
             )
-        labels = read_small(self._store, self.name, "mlm_labels")
-        found: NDArray[np.int32] = labels[labels != NOT_MASKED]
+        found = np.flatnonzero(read_small(self._store, self.name, "mlm_labels") != NOT_MASKED)
         if len(found) != len(self.hidden_states):  # Zarr reads a missing chunk as zeros
             raise damaged_store(self._store, f"{len(found)} mlm_labels, {len(self.hidden_states)} rows")
         return found

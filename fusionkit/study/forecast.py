@@ -28,7 +28,6 @@ from fusionkit.machine.resources import cores
 from fusionkit.plural import counted
 from fusionkit.sources import Source
 from fusionkit.sources.examples import Examples
-from fusionkit.specs import MASKED
 from fusionkit.store.manifest import read_manifest
 from fusionkit.store.presence import is_complete, is_store, states_path
 from fusionkit.study.encode_step import opened_once
@@ -239,7 +238,7 @@ def _watched(given: str, store: SourceStore) -> int | str:
     A share that is refused in a run stays, so that it is refused here too.
     """
     stored = store.examples.get("validation")
-    if stored is None or not given.endswith("%") or read_manifest(store.place)["rows"] == MASKED:
+    if stored is None or not given.endswith("%"):
         return given
     return _count(given, stored)
 

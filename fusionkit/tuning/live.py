@@ -20,6 +20,7 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.batching import OVERHEAD, TOKENS, Batching
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
+from fusionkit.fusions import sees_examples
 from fusionkit.ragged import IntArray, flat_rows
 from fusionkit.tuning.passes import FromLayer, FromText
 from fusionkit.tuning.ranks import ALONE, Ranks
@@ -144,13 +145,14 @@ def live_data(
     ranks: Ranks = ALONE,
     upper: UpperLayers | None = None,
     use: Callable[[str], None] | None = None,
+    fusion: str = "last",
 ) -> TaskData:
     """The same splits over live states.
 
     Args:
         layers: the layers of the store, or of each store of a mix. upper: the layers that are computed, from the
             stored states of the layer below; None computes all. use: called with the name of a task before its states
-            are computed.
+            are computed. fusion: what reads the states.
     """
     made: dict[int, tuple[TaskSplit, TaskSplit]] = {}  # by id; with the original, so that no other split gets its id
 
@@ -166,7 +168,8 @@ def live_data(
             if split.apart:
                 found = tasks_joined({name: live(part) for name, part in split.parts.items()}, apart=True)
             else:
-                found = split.over(states_of(split), split.rows)
+                placed = source.rows_of(split, sees_examples(fusion))
+                found = placed.over(states_of(split), placed.rows)
             made[id(split)] = split, found
         return made[id(split)][1]
 

@@ -1,22 +1,24 @@
 """The sub-tokens behind the rows of a task's splits: what an encoder reads to compute their states again.
 
-A row of a store of ``tokens`` is one sub-token, special ones included: row r has the id ``token_ids[r]``, and the
-sequence with ``offsets[s] ≤ r < offsets[s + 1]`` is what the encoder reads at once.
+Sub-token t of a split, special ones included, has the id ``token_ids[t]``, and the sequence with ``offsets[s] ≤ t <
+offsets[s + 1]`` is what the encoder reads at once. Row r of a store of ``tokens`` is sub-token r; of a store of
+``masked-tokens`` the r-th that is masked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.dataset.concatenation import ConcatenatedStates
-from fusionkit.dataset.split import States
+from fusionkit.dataset.split import States, TaskSplit
 from fusionkit.dataset.stores import Stores, refuse_other_rows, stores_of
-from fusionkit.ragged import IntArray
+from fusionkit.ragged import IntArray, flat_rows
+from fusionkit.specs import MASKED
 from fusionkit.store import Split
 
 # Padded lengths are multiples of this, so that the pieces of minibatches have few shapes. oneDNN compiles kernels for
@@ -29,18 +31,20 @@ class Tokens:
     """Sequences of sub-tokens.
 
     Attributes:
-        token_ids: int32 ``[rows]``. segments: uint8 ``[rows]``, the tokenizer's token types.
-        offsets: int64 ``[sequences + 1]`` into them.
+        token_ids: int32 ``[tokens]``. segments: uint8 ``[tokens]``, the tokenizer's token types.
+        offsets: int64 ``[sequences + 1]`` into them. of_rows: int64 ``[rows]``, the sub-token of each stored row; None
+            where the rows are the sub-tokens.
     """
 
     token_ids: NDArray[np.int32]
     segments: NDArray[np.uint8]
     offsets: IntArray
+    of_rows: IntArray | None = None
 
-    def sequences_of(self, rows: IntArray) -> IntArray:
-        """The sequence of each row, int64 ``[n]``."""
-        # From the right: an empty sequence begins where the next one does, and holds no row.
-        return np.searchsorted(self.offsets, rows, side="right") - 1
+    def sequences_of(self, places: IntArray) -> IntArray:
+        """The sequence of each sub-token, int64 ``[n]``."""
+        # From the right: an empty sequence begins where the next one does, and holds no sub-token.
+        return np.searchsorted(self.offsets, places, side="right") - 1
 
     def padded_lengths(self, sequences: IntArray) -> IntArray:
         """The lengths to which sequences are padded where each is the longest of a batch, int64 ``[n]``.
@@ -73,7 +77,7 @@ class TokenSource:
 
     def __init__(self, store: Stores) -> None:
         refuse_other_rows(store)
-        stores = stores_of(store)
+        stores, self._masked = stores_of(store), store.rows == MASKED
         # A store gives the same object for the states of a split each time.
         self._splits = {id(each[name].hidden_states): each[name] for each in stores for name in each.splits}
         self._known: dict[int, Tokens] = {}
@@ -84,8 +88,23 @@ class TokenSource:
             if isinstance(states, ConcatenatedStates):
                 self._known[id(states)] = Tokens.joined(map(self.of, states.parts))
             else:
-                self._known[id(states)] = tokens_of(self._splits[id(states)])
+                split = self._splits[id(states)]
+                found = tokens_of(split)
+                self._known[id(states)] = replace(found, of_rows=split.masked_tokens) if self._masked else found
         return self._known[id(states)]
+
+    def rows_of(self, split: TaskSplit, whole: bool) -> TaskSplit:
+        """A split whose rows are sub-tokens, in place of stored rows; ``whole``: all of each sequence, of which the
+        head reads those of the stored rows.
+        """
+        tokens = self.of(split.states)
+        if tokens.of_rows is None:
+            return split
+        masked = tokens.of_rows[split.rows]
+        if not whole:
+            return replace(split, rows=masked)
+        rows, offsets = flat_rows(tokens.offsets, tokens.sequences_of(masked[split.offsets[:-1]]))
+        return replace(split, rows=rows, offsets=offsets, read=np.isin(rows, masked))
 
 
 def tokens_of(split: Split) -> Tokens:

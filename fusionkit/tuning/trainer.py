@@ -119,7 +119,7 @@ class TunedRun:
             refuse_long(tuned.encoder.max_length, tuned.attached.positions_added, longest_of(source, data))
             start = spec.from_layer
             upper = None if start is None else UpperLayers(tuned.encoder, tuned.attached, start)
-            how = (context.store.layers, self._ranks, upper, self._use)
+            how = (context.store.layers, self._ranks, upper, self._use, spec.fusion)
             self._data = live_data(data, source, tuned.encoder, *how)
         draw = training_split(spec, self._data)
         self._run = RunState(spec, context.positions(spec), draw)

@@ -92,7 +92,7 @@ def encoder(checkpoint: Callable[[str], Path]) -> Callable[[str], Encoder]:
 
     def get(kind: str) -> Encoder:
         if kind not in made:
-            made[kind] = load_encoder(str(checkpoint(kind)), device="cpu", masked_lm=True)
+            made[kind] = load_encoder(str(checkpoint(kind)), device="cpu", lm_head="own")
         return made[kind]
 
     return get

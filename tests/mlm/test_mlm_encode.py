@@ -147,7 +147,7 @@ def fsync_or_die(handle):
 os.fsync = fsync_or_die
 source = Source("letters", {split: pa.table(columns) for split, columns in json.loads(data).items()})
 spec = EncodeSpec(task="mlm", dtype="float32")
-encode(source, guess_columns(source), Path(out), spec, load_encoder(model, device="cpu", masked_lm=True))
+encode(source, guess_columns(source), Path(out), spec, load_encoder(model, device="cpu", lm_head="own"))
 """
 
 

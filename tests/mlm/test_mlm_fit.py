@@ -49,6 +49,11 @@ def data_of(store: Store) -> TaskData:
     return load_task(store, *choose_task(store, "mlm", None), None)
 
 
+def nats_of(found: list[list[tuple[float, int]]]) -> list[float]:
+    """The cross-entropy of each masked sub-token, of all texts together."""
+    return [nats for text in found for nats, _ in text]
+
+
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
 def test_the_last_layer_under_the_frozen_head_has_the_model_s_own_loss(
     kind: str, store: GetStore, sequences: Any, checkpoint: Any, tmp_path: Path, watch: Any
@@ -75,7 +80,7 @@ def test_the_last_layer_under_the_frozen_head_has_the_model_s_own_loss(
         part = data.validation if split == "validation" else data.test
         assert part is not None
         found = predict(build_model(spec_of(), 1, D, 0, 1, data.lm_head), data, part, (3,))
-        np.testing.assert_allclose([nats for nats, _ in found], each, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(nats_of(found), each, rtol=1e-4, atol=1e-4)
         scores = record["scores"][split]
         assert scores["perplexity"] == pytest.approx(math.exp(total / len(each)), rel=1e-4)
         assert scores["cross_entropy"] == pytest.approx(total / len(each), rel=1e-5)
@@ -173,13 +178,18 @@ def test_which_scores_are_better() -> None:
 
 
 def test_perplexity_is_the_exponential_of_the_mean() -> None:
-    found = answers_of(TASKS["mlm"], [3, 4, 5, 6], [(1.0, 3), (2.0, 0), (0.5, 5), (4.5, 1)], []).scores()
-    assert found == {"perplexity": pytest.approx(math.exp(2.0)), "cross_entropy": 2.0, "accuracy": 0.5}
+    kept = answers_of(TASKS["mlm"], [[3], [4, 5, 6]], [[(1.0, 3)], [(2.0, 0), (0.5, 5), (4.5, 1)]], [])
+    assert kept.scores() == {"perplexity": pytest.approx(math.exp(2.0)), "cross_entropy": 2.0, "accuracy": 0.5}
+    # Two texts: a test over them counts what each of them has.
+    assert len(kept) == 2
+    for metric, counts in {"perplexity": [[1, 1], [7, 3]], "accuracy": [[1, 1], [1, 3]], "f1": None}.items():
+        found = kept.counts(metric, ())
+        assert (None if found is None else found.tolist()) == counts
     for nothing in (math.inf, math.nan, 1e9):
-        found = answers_of(TASKS["mlm"], [3], [(nothing, 3)], []).scores()
-        assert math.isfinite(found["perplexity"])
-        assert found["perplexity"] > 1e300
-        json.dumps(found, allow_nan=False)
+        scores = answers_of(TASKS["mlm"], [[3]], [[(nothing, 3)]], []).scores()
+        assert math.isfinite(scores["perplexity"])
+        assert scores["perplexity"] > 1e300
+        json.dumps(scores, allow_nan=False)
 
 
 def test_few_rows_at_once_give_the_same_scores(store: GetStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,29 +198,33 @@ def test_few_rows_at_once_give_the_same_scores(store: GetStore, monkeypatch: pyt
     whole = predict(model, data, data.validation, (3,))
     monkeypatch.setattr("fusionkit.fit.train.decisions.SCORE_BYTES", 4 * V * 3)
     pieces = predict(model, data, data.validation, (3,))
-    assert [best for _, best in pieces] == [best for _, best in whole]
-    np.testing.assert_allclose([nats for nats, _ in pieces], [nats for nats, _ in whole], rtol=1e-5)
+    assert [[best for _, best in text] for text in pieces] == [[best for _, best in text] for text in whole]
+    np.testing.assert_allclose(nats_of(pieces), nats_of(whole), rtol=1e-5)
 
 
-def test_each_row_has_its_own_id_in_any_draw(store: GetStore) -> None:
+def test_each_row_of_a_text_has_its_own_id_in_any_draw(store: GetStore) -> None:
     made = store("bert")
     data = load_task(made, *choose_task(made, None, None), None)
     assert (data.task.name, data.label, data.labels) == ("mlm", "mlm_labels", [])
-    ids = made["train"].masked_ids
+    split, masks = made["train"], np.diff(made["train"].row_offsets)
+    texts = np.flatnonzero(masks)
+    assert len(data.train) == len(texts) < len(split)
+    assert data.train.ids == [str(text) for text in texts]
+    rows = np.concatenate([np.arange(*split.row_offsets[text : text + 2]) for text in texts[[5, 0, 11]]])
     batch = data.train.batch(np.array([5, 0, 11]), (2, 3))
-    assert batch.targets.tolist() == ids[[5, 0, 11]].tolist()
-    assert torch.equal(batch.states, torch.as_tensor(made["train"].hidden_states[:])[[5, 0, 11]][:, [2, 3]])
-    assert len(data.train) == len(ids)
+    assert batch.targets.tolist() == split.masked_ids[rows].tolist()
+    assert torch.equal(batch.states, torch.as_tensor(split.hidden_states[:])[rows][:, [2, 3]])
+    assert batch.offsets.tolist() == [0, *masks[texts[[5, 0, 11]]].cumsum()]
     outcome = train_run(spec_of(fusion="linear", shots=9, epochs=1), data, (0, 1, 2, 3), D, lambda: None)
     assert outcome.draw is not None
     assert len(set(outcome.draw)) == 9
 
 
-def test_without_validation_some_rows_are_set_aside(source: Source, encoded: Any, tmp_path: Path) -> None:
+def test_without_validation_some_texts_are_set_aside(source: Source, encoded: Any, tmp_path: Path) -> None:
     encoded(Source("s", {"train": source.splits["train"]}), tmp_path / "s")
     made = open_store(tmp_path / "s")
     data = data_of(made)
-    whole = len(made["train"].masked_ids)
+    whole = int((np.diff(made["train"].row_offsets) > 0).sum())
     assert len(data.validation) == round(whole / 10)
     assert len(data.train) + len(data.validation) == whole
     assert any("set aside" in note for note in data.notes)

@@ -68,7 +68,7 @@ def test_the_head_gives_the_model_s_own_scores(kind: str, place: Callable[[Any],
     torch.manual_seed(1)
     make, width = MODELS[kind]
     folder = place(make())
-    found = load_encoder(folder, device="cpu", masked_lm=True).masked_lm
+    found = load_encoder(folder, device="cpu", lm_head="own").masked_lm
     assert found is not None
     head = found.head
     assert (head.vocabulary, *head.weights["dense.weight"].shape) == (V, width, 16)
@@ -83,7 +83,7 @@ def test_the_head_gives_the_model_s_own_scores(kind: str, place: Callable[[Any],
 @pytest.mark.parametrize("kind", ["roberta, silu", "roberta, gelu_new"])
 def test_the_activation_is_the_one_that_is_computed(kind: str, place: Callable[[Any], str]) -> None:
     model = MODELS[kind][0]()
-    found = load_encoder(place(model), device="cpu", masked_lm=True).masked_lm
+    found = load_encoder(place(model), device="cpu", lm_head="own").masked_lm
     assert found is not None
     assert found.head.activation == "gelu"
 
@@ -107,7 +107,7 @@ def test_the_head_holds_nothing_of_the_model_in_memory(encoder: Callable[[str], 
 def test_minilm_has_no_head_and_says_so() -> None:
     assert minilm_folder().is_dir()
     with pytest.raises(EncoderError, match="encoder 'minilm' has no LM head") as caught:
-        load_encoder("minilm", device="cpu", masked_lm=True)
+        load_encoder("minilm", device="cpu", lm_head="own")
     assert "without cls.predictions." in (caught.value.received or "")
     assert "masked language model" in (caught.value.remedy or "")
 
@@ -135,7 +135,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str, str]] = {
 def test_what_has_no_such_head_is_refused(kind: str, place: Callable[[Any], str]) -> None:
     make, what, received = REFUSED[kind]
     with pytest.raises(EncoderError, match=what) as caught:
-        load_encoder(place(make()), device="cpu", masked_lm=True)
+        load_encoder(place(make()), device="cpu", lm_head="own")
     assert received in (caught.value.received or "")
 
 
@@ -144,7 +144,7 @@ def test_an_encoder_without_a_mask_token_is_refused(checkpoint: Callable[[str], 
     raw = hf.AutoTokenizer.from_pretrained(checkpoint("bert")).backend_tokenizer
     hf.PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]").save_pretrained(tmp_path)
     with pytest.raises(EncoderError, match="has no mask token"):
-        load_encoder(str(tmp_path), device="cpu", masked_lm=True)
+        load_encoder(str(tmp_path), device="cpu", lm_head="own")
 
 
 def weights(d: int = 3, e: int = 2, v: int = 5) -> dict[str, torch.Tensor]:
@@ -180,6 +180,7 @@ def test_the_formula_written_out(activation: str) -> None:
         "relu": lambda x: x * (x > 0),
         "silu": lambda x: x / (1 + torch.exp(-x)),
         "tanh": lambda x: (torch.exp(2 * x) - 1) / (torch.exp(2 * x) + 1),
+        "none": lambda x: x,
     }
     w = {name: weight.double() for name, weight in weights(e=6).items()}
     states = torch.randn(7, 3, dtype=torch.float64)
@@ -201,3 +202,9 @@ def test_weights_that_do_not_fit_are_no_head() -> None:
             LmHead(wrong, "gelu", 1e-5)
     with pytest.raises(ValueError, match="softsign"):
         LmHead(good, "softsign", 1e-5)
+
+
+def test_embeddings_of_another_width_make_no_head(place: Callable[[Any], str]) -> None:
+    with pytest.raises(EncoderError, match="make no LM head") as caught:
+        load_encoder(place(MODELS["albert"][0]()), device="cpu", lm_head="embeddings")
+    assert (caught.value.expected, caught.value.received) == ("embeddings as wide as the states, 16", "width 8")

@@ -152,8 +152,10 @@ def test_nothing_is_masked_unless_asked_for(encoder: Callable[[str], Encoder]) -
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"mask_seed": 1}, "--mask-seed masks nothing without --task mlm"),
-        ({"mask_share": 0.3}, "--mask-share masks nothing without --task mlm"),
+        ({"mask_seed": 1}, "--mask-seed does nothing without --task mlm"),
+        ({"lm_head": "embeddings"}, "--lm-head does nothing without --task mlm"),
+        ({"task": "mlm", "lm_head": "tied"}, "unknown lm-head 'tied'"),
+        ({"mask_share": 0.3}, "--mask-share does nothing without --task mlm"),
         ({"task": "mlm", "rows": "tokens"}, "keeps the rows of masked sub-tokens, not of tokens"),
         ({"task": "mlm", "mask_share": 0.0}, "mask-share is out of range"),
         ({"task": "mlm", "mask_share": 1.5}, "mask-share is out of range"),

@@ -16,7 +16,7 @@ from fusionkit.runs.folder import RunsFolder
 from fusionkit.runs.record import digest_of_record
 from fusionkit.runs.records_file import known_runs, read_records, write_records
 from fusionkit.runs.tables.paper_tables import UNITS_NOTE
-from fusionkit.statistics.kept_answers import to_text
+from fusionkit.statistics.answer_bytes import to_text
 from fusionkit.store import open_store
 
 Command = Callable[..., Any]

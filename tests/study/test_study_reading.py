@@ -101,7 +101,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("one: ${data}/one", "one: {rows: cls}", "line 6: source 'one' has no place", "a key `source:`"),
     ('{source: "${data}/two"}', '{sorce: "${data}/two"}', "line 7: unknown key of a source 'sorce'", "'source'?"),
     ("layers: 0,6", "layers:", "line 4: 'layers' has a value of another kind", "nothing"),
-    ("layers: 0,6", "mask-seed: 1", "line 6: --mask-seed masks nothing", "drop"),
+    ("layers: 0,6", "mask-seed: 1", "line 6: --mask-seed does nothing", "drop"),
     ("seeds: 2", "seeds: two", "line 8: 'seeds' has a value of another kind", "'two'"),
     ("seeds: 2", "init-from: base", "line 8: unknown option that sweeps can share 'init-from'", "one of"),
     ("store: one", "stoer: one", "line 11: unknown key of a sweep 'stoer'", "did you mean 'store'?"),

@@ -58,7 +58,7 @@ def load_inputs(
         compute_dtype=spec.compute_dtype,
         words=roles.tokens is not None,
         trust_remote_code=spec.trust_remote_code,
-        masked_lm=spec.task == "mlm",
+        lm_head=spec.lm_head if spec.task == "mlm" else None,
         untrained=spec.untrained,
     )
     taken = choose_pair_as(spec.pair_as, roles, loaded)

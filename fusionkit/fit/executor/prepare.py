@@ -102,7 +102,7 @@ def prepare(
         _refuse_planned(store)
     for spec in missing:
         refuse_redefined(spec)
-        choose_fusion(store, spec.fusion, spec.fusion_layers)
+        choose_fusion(store, spec.fusion, spec.fusion_layers, spec.method)
         check_options(spec)
         data = context.data(spec)
         notes += data.notes

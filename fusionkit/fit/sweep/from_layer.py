@@ -19,7 +19,7 @@ from fusionkit.errors import CannotStartError, EncoderError, UntrustedCodeError,
 from fusionkit.fit.sweep.method_choices import TEXT, asked_layer
 from fusionkit.machine.resources import spare_memory
 from fusionkit.methods.table import parse_method
-from fusionkit.specs import AUTO, FROZEN
+from fusionkit.specs import AUTO, FROZEN, MASKED
 
 STARTS = "fusionkit.tuning.start"
 COPIES = 3  # of an encoder's weights in float32, held at once while it is loaded and tried
@@ -50,6 +50,13 @@ def start_layer(store: Stores, method: str, given: str | int) -> int | None:
             received=f"--from-layer {asked}",
             remedy=f"choose another layer, or --from-layer {TEXT}",
         )
+    if store.rows == MASKED:
+        raise UsageError(
+            f"a run cannot start from layer {asked} of masked sub-tokens",
+            expected="states of whole sequences",
+            received=f"rows of {MASKED}",
+            remedy=f"choose --from-layer {TEXT}",
+        )
     planned, layers = any(each.is_planned for each in stores_of(store)), ",".join(map(str, store.layers))
     if planned or asked not in store.layers:
         again = f"`fusionkit encode SOURCE --rows tokens --layers {layers},{asked} --out STORE`"
@@ -68,7 +75,8 @@ def start_layer(store: Stores, method: str, given: str | int) -> int | None:
 def highest_below(store: Stores, method: str) -> int | None:
     """The highest stored layer, from 1 on, that is below all layers that a method changes; None if there is none."""
     lowest = parse_method(method).lowest_layer(store.manifest["encoder"]["layers"] - 1)
-    stored = () if any(each.is_planned for each in stores_of(store)) else store.layers
+    whole = store.rows != MASKED and not any(each.is_planned for each in stores_of(store))
+    stored = store.layers if whole else ()
     return max((layer for layer in stored if 1 <= layer < lowest), default=None)
 
 

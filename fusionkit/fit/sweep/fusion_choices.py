@@ -9,11 +9,11 @@ from fusionkit.dataset.stores import Stores
 from fusionkit.errors import UsageError, first_has_seen_nothing
 from fusionkit.fusions import build_fusion, fusion_layers, fusion_name, sees_examples
 from fusionkit.heads import reads_sequences
-from fusionkit.specs import MASKED, ONE_TOKEN, PER_SEQUENCE, parse_layers
+from fusionkit.specs import FROZEN, MASKED, ONE_TOKEN, PER_SEQUENCE, parse_layers
 from fusionkit.tasks import Task
 
 
-def choose_fusion(store: Stores, fusion: str, layers: str | None) -> tuple[str, str | None]:
+def choose_fusion(store: Stores, fusion: str, layers: str | None, method: str = FROZEN) -> tuple[str, str | None]:
     """A fusion's canonical name, and the layers that the user chose; UsageError if the store does not suit it."""
     name, count = fusion_name(fusion), store.manifest["encoder"]["layers"]
     if sees_examples(name) and store.rows in PER_SEQUENCE:
@@ -37,7 +37,7 @@ def choose_fusion(store: Stores, fusion: str, layers: str | None) -> tuple[str, 
     with torch.device("meta"):  # the constructor checks the options; nothing is allocated
         width = build_fusion(name, len(read), store.hidden).width
     if store.rows == MASKED:
-        refuse_misfit(name, width, store.hidden)
+        refuse_misfit(name, width, store.hidden, stored=method == FROZEN)
     return name, None if chosen is None else ",".join(map(str, read))
 
 

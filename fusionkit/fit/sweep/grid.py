@@ -97,7 +97,7 @@ def expand(
             f"the name of the column {split[0]!r} has a comma, which separates the columns of several tasks",
             remedy="rename it in the source and encode again, or train one task",
         )
-    heads = fitting_heads(tasks, joined(head)) if multi is None else multi.heads
+    heads = fitting_heads(tasks, joined(head) or usual_head(store)) if multi is None else multi.heads
     whole = text_of(tasks)
     if joint_fusion != "shared" and len(tasks) == 1:
         raise UsageError(
@@ -140,7 +140,7 @@ def expand(
     ordered, drawn = (usual_order(store), SHUFFLE) if order == AUTO else (order, order)
     fused = {
         method: [
-            choose_fusion(store, fusion, layers)
+            choose_fusion(store, fusion, layers, method)
             for name in fusions
             for fusion, layers in itertools.product(layer_by_layer(store, name, method), fusion_layers)
         ]
@@ -201,6 +201,12 @@ def expand(
 def usual_fusions(store: Stores) -> Sequence[str]:
     """The fusions of a sweep that names none."""
     return WIDTH_KEEPING if store.rows == MASKED else USUAL
+
+
+def usual_head(store: Stores) -> str | None:
+    """The head of a sweep that names none, None for the task's default: an LM head of embeddings is to be trained."""
+    made = store.rows == MASKED and "made_of" in store.manifest["identity"]["mlm"]["lm_head"]
+    return "lm-head-trained" if made else None
 
 
 def layer_by_layer(store: Stores, fusion: str, method: str) -> list[str]:
@@ -300,7 +306,7 @@ def watched_count(store: Stores, given: int | str | None) -> int | None:
             remedy="choose a number, like --validate-on 200",
         )
     chooser = store.evaluation_stores[0] if isinstance(store, Mix) else store
-    if "validation" not in chooser.splits or store.rows == MASKED:
+    if "validation" not in chooser.splits:
         raise UsageError(
             f"{chooser.path} has no validation split of examples to take a share of",
             expected="a number of examples",

@@ -141,23 +141,28 @@ def predict_parts(
     }
 
 
-def masked_predictions(model: FusedModel, split: TaskSplit, head: LmHead, layers: Layers) -> list[tuple[float, int]]:
-    """For each masked sub-token the cross-entropy of its own id, in nats, and the likeliest id.
+def masked_predictions(
+    model: FusedModel, split: TaskSplit, head: LmHead, layers: Layers
+) -> list[list[tuple[float, int]]]:
+    """For each masked sub-token of each text the cross-entropy of its own id, in nats, and the likeliest id.
 
     A row has a score for each sub-token of the vocabulary, so few rows are scored at once.
     """
-    at_once = max(1, SCORE_BYTES // (4 * head.vocabulary))
-    found: list[tuple[float, int]] = []
+    at_once, count = max(1, SCORE_BYTES // (4 * head.vocabulary)), len(split.targets)
+    nats, best = torch.empty(count), torch.empty(count, dtype=torch.int64)
     model.eval()
     home = home_of(model)
     with torch.inference_mode(), full_float32(home):
-        for start in range(0, len(split), at_once):
-            rows = np.arange(start, min(start + at_once, len(split)))
-            batch = split.batch(rows, layers).on(home)
-            scores = model(batch.states, batch.offsets, batch.read)  # [rows, V]
-            surprise = functional.cross_entropy(scores, batch.targets, reduction="none")
-            found += zip(surprise.tolist(), scores.argmax(1).tolist(), strict=True)
-    return found
+        for examples, batch in read_blocks(split, layers, home):
+            places, fused = torch.from_numpy(units_of(split, examples)), model.fusion(batch.states, batch.offsets)
+            fused = fused if batch.read is None else fused.index_select(0, batch.read)
+            for start in range(0, len(places), at_once):
+                some = slice(start, start + at_once)
+                scores = model.head(fused[some], batch.read_offsets)  # [rows, V], each row alone
+                nats[places[some]] = functional.cross_entropy(scores, batch.targets[some], reduction="none").cpu()
+                best[places[some]] = scores.argmax(1).cpu()
+    each = [*zip(nats.tolist(), best.tolist(), strict=True)]
+    return [each[start:stop] for start, stop in pairwise(split.read_offsets.tolist())]
 
 
 def decide(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> dict[str, Decisions]:

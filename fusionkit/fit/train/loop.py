@@ -322,10 +322,14 @@ class _Unit:
 def fresh_model(
     run: RunState, data: TaskData, hidden: int, start: TrainedRun | None = None, lm_head: LmHead | None = None
 ) -> Model:
-    """A run's model with the weights that it starts from, ready to be trained on its draw."""
+    """A run's model with the weights that it starts from, ready to be trained on its draw.
+
+    Args:
+        lm_head: that of the data, where it is on a device already.
+    """
     spec, labels = run.spec, {name: part.labels for name, part in data.parts.items()}
     classes = {name: len(known) for name, known in labels.items()}
-    model = model_of(spec, len(run.layers), hidden, classes, data.sides, lm_head)
+    model = model_of(spec, len(run.layers), hidden, classes, data.sides, lm_head or data.lm_head)
     load_start_weights(model, spec, start, labels)
     for name, taught in run.draw.parts.items():
         part = model.parts[name]

@@ -17,7 +17,7 @@ from fusionkit.evaluation.keep import keep_answers
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.io.files import read_json
 from fusionkit.runs.folder import ANSWERS, RECORD
-from fusionkit.statistics import kept_answers
+from fusionkit.statistics import answer_bytes
 from fusionkit.store import Store
 
 
@@ -55,19 +55,19 @@ def test_answers_are_those_that_were_scored_and_can_be_added_later(
 
 
 def test_answers_that_unpack_to_more_than_any_run_keeps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = kept_answers.to_text({})
+    text = answer_bytes.to_text({})
     assert text is not None
-    assert kept_answers.from_text(text) == {}
-    monkeypatch.setattr(kept_answers, "MOST_BYTES", 10_000)
+    assert answer_bytes.from_text(text) == {}
+    monkeypatch.setattr(answer_bytes, "MOST_BYTES", 10_000)
     for raw in (zlib.compress(bytes(100_000)), base64.b64decode(text)[:-1]):
         with pytest.raises(ValueError, match="no kept answers: too long, or cut off"):
-            kept_answers.from_text(base64.b64encode(raw).decode())
+            answer_bytes.from_text(base64.b64encode(raw).decode())
 
 
 def test_no_answers_are_written_that_a_reader_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    size = len(kept_answers.to_bytes({}))
-    monkeypatch.setattr(kept_answers, "MOST_BYTES", size)
-    assert kept_answers.to_text({}) is None
-    monkeypatch.setattr(kept_answers, "MOST_BYTES", size + 1)
-    assert (text := kept_answers.to_text({})) is not None
-    assert kept_answers.from_text(text) == {}
+    size = len(answer_bytes.to_bytes({}))
+    monkeypatch.setattr(answer_bytes, "MOST_BYTES", size)
+    assert answer_bytes.to_text({}) is None
+    monkeypatch.setattr(answer_bytes, "MOST_BYTES", size + 1)
+    assert (text := answer_bytes.to_text({})) is not None
+    assert answer_bytes.from_text(text) == {}

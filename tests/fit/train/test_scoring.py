@@ -17,8 +17,9 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.train.decisions import named
 from fusionkit.fit.train.evaluate import Evaluator
 from fusionkit.fit.train.f1 import Spans
+from fusionkit.statistics.answer_bytes import from_bytes, from_text, to_bytes, to_text
 from fusionkit.statistics.examples import SCORES
-from fusionkit.statistics.kept_answers import answers_of, from_bytes, from_text, to_bytes, to_text
+from fusionkit.statistics.kept_answers import answers_of
 from fusionkit.tags import spans_of
 from fusionkit.tasks import TASKS
 
