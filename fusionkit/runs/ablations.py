@@ -46,7 +46,8 @@ class Ablation:
 
 def fall_text(fall: float, digits: int) -> str:
     """A share that is lost, in percent; a dash for NaN."""
-    return "–" if math.isnan(fall) else f"{100 * fall:.{digits}f}"
+    # A share just below 0 would be "-0".
+    return "–" if math.isnan(fall) else f"{round(100 * fall, digits) + 0.0:.{digits}f}"
 
 
 def write_ablation(folder: Path, made: Ablation) -> None:
