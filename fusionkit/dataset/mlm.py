@@ -9,6 +9,7 @@ from fusionkit.dataset.targets import carve_validation
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fusions import sees_examples
+from fusionkit.names import id_column
 from fusionkit.plural import counted
 from fusionkit.ragged import offsets_of
 from fusionkit.specs import MASKED
@@ -70,8 +71,11 @@ def load_masked(store: Store, task: Task) -> TaskData:
         texts = np.flatnonzero(counts)
         offsets = offsets_of(counts[texts])
         gold = [each.tolist() for each in np.split(ids, offsets[1:-1])] if len(texts) else []
+        # A sequence has the id of its example, except where each example is two sequences, shared by examples.
+        column = id_column(stored.column_names) if stored.sides == 1 else None
+        names = stored.columns([column])[column].iloc[texts].tolist() if column else texts
         split = TaskSplit(
-            stored.hidden_states, np.arange(len(ids), dtype=np.int64), offsets, ids, gold, [*map(str, texts)],
+            stored.hidden_states, np.arange(len(ids), dtype=np.int64), offsets, ids, gold, [*map(str, names)],
             kept=np.ones(len(ids), dtype=bool), word_offsets=offsets,
         )  # fmt: skip
         if len(split) or name == "train":

@@ -35,15 +35,17 @@ def required_lm(spec: EncodeSpec, encoder: Encoder) -> MaskedLm | None:
     """The mask token and LM head of the encoder, which masking needs; None where no masking is asked for.
 
     Raises:
-        UsageError: the encoder was loaded without its LM head.
+        UsageError: the encoder was loaded without an LM head, or with another one than is asked for.
     """
     if spec.task is None:
         return None
-    if encoder.masked_lm is None:
+    loaded = None if encoder.masked_lm is None else encoder.masked_lm.made_of
+    if encoder.masked_lm is None or loaded != spec.lm_head:
         raise UsageError(
-            f"encoder {encoder.name!r} was loaded without its LM head",
-            expected="an encoder with one",
-            remedy='load it by load_encoder(…, lm_head="own")',
+            f"encoder {encoder.name!r} was loaded without the LM head to encode with",
+            expected=f"lm_head {spec.lm_head!r}",
+            received=repr(loaded),
+            remedy=f"load it by load_encoder(…, lm_head={spec.lm_head!r})",
         )
     return encoder.masked_lm
 

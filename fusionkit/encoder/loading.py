@@ -25,9 +25,9 @@ from fusionkit.encoder.refusals import (
     refuse_random_weights,
 )
 from fusionkit.encoder.settings import unusual_settings
-from fusionkit.errors import EncoderError, first_line
+from fusionkit.errors import EncoderError, first_line, unknown_name
 from fusionkit.machine.devices import device_of
-from fusionkit.specs import TF32, parse_untrained, untrained_name
+from fusionkit.specs import LM_HEAD_SOURCES, TF32, parse_untrained, untrained_name
 
 # BERT's limit, for an encoder without its own limit (T5 has relative positions).
 DEFAULT_MAX_LENGTH = 512
@@ -57,13 +57,15 @@ def load_encoder(
             seed in ``reference`` has the same meaning.
 
     Raises:
-        UsageError: a bundled name is misspelt, a file is given, or there is no such device.
+        UsageError: a bundled name or ``lm_head`` is misspelt, a file is given, or there is no such device.
         EncoderError: no such model, no safetensors weights, no fast tokenizer or no hidden states; or no LM head,
             with ``lm_head``.
     """
     reference, told = parse_untrained(reference)
     untrained = told if untrained is None else untrained
     place = encoder_place(reference, revision)
+    if lm_head not in (None, *LM_HEAD_SOURCES):
+        raise unknown_name("LM head", lm_head, LM_HEAD_SOURCES)
     named_folder = reference not in BUNDLED and Path(place).is_dir()
     target = device_of(device)
     with loading_errors(reference):

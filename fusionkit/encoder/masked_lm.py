@@ -77,7 +77,7 @@ def _embeddings_head(reference: str, encoder: Any) -> LmHead:
             f"the embeddings of encoder {reference!r} make no LM head",
             expected=f"embeddings as wide as the states, {hidden}",
             received=f"width {table.shape[1]}",
-            remedy=REMEDY,
+            remedy=f"choose --lm-head {OWN}",
         )
     return head_of_embeddings(table, float(getattr(encoder.config, "layer_norm_eps", 1e-12)))
 

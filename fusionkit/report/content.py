@@ -200,6 +200,7 @@ def _encode(record: dict[str, Any], store: Any) -> str:
         asked = {**identity, **identity.get("mlm", {})}
         words += ["--layers", ",".join(map(str, store.layers))] if len(store.layers) < count else []
         words += ["--dtype", store.manifest["dtype"]]
+        words += ["--lm-head", made] if (made := asked.get("lm_head", {}).get("made_of")) else []
         for option, usual in IDENTITY.items():
             given = asked.get(option, usual)
             words += [f"--{option.replace('_', '-')}", str(given)] if given != usual else []

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from fusionkit.errors import UsageError
@@ -147,6 +148,8 @@ class ReportData:
         """The optimizer steps of an epoch; None as in :meth:`examples_learned`."""
         if record.get("sampled"):  # of tasks over stores of their own, by task and epoch
             return int(sum(steps[0] for steps in record["sampled"].values()))
+        if record.get("curve") and record.get("steps") and record["spec"].get("max_steps") is None:
+            return int(record["steps"] // len(record["curve"]))  # all of its epochs are whole
         examples = self.examples_learned(record)
         return None if examples is None else math.ceil(examples / record["spec"]["batch_size"])
 
@@ -162,8 +165,9 @@ class ReportData:
         store = self.stores.get(spec["store"])
         if spec["mix"] is not None or spec["shots"] is not None or store is None or "train" not in store.splits:
             return None
-        found = store.manifest["splits"]["train"]
-        return int(found["rows"] if spec["task"] == "mlm" else found["examples"])
+        if spec["task"] == "mlm":  # texts of which nothing is masked may be many
+            return int(np.count_nonzero(np.diff(store["train"].row_offsets)))
+        return int(store.manifest["splits"]["train"]["examples"])
 
 
 def read_report_data(runs: Sequence[Path], stores: Sequence[Place] = ()) -> ReportData:

@@ -78,6 +78,26 @@ def test_minilm_is_refused_before_any_work(text: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
+def test_from_text_through_an_encoder_without_a_head(text: Path, checkpoint: Any, tmp_path: Path) -> None:
+    """A plan without states, an LM head of embeddings, a share of validation; the report's command makes the store."""
+    store, runs, page = str(tmp_path / "s"), str(tmp_path / "runs"), tmp_path / "page.html"
+    how = ["--encoder", str(checkpoint("bert")), "--task", "mlm", "--lm-head", "embeddings"]
+    run("encode", str(text), *how, "--out", store, "--parts", "0/1")
+    tuned = ("--method", "full", "--fusion", "ladder:2", "--validate-on", "50%", "--epochs", "2", "--batch-size", "4")
+    (record,) = json.loads(run("fit", store, *tuned, "--out", runs, "--json").stdout)
+    assert (record["head"], record["rows"], record["status"]) == ("lm-head-trained", "masked-tokens", "finished")
+    run("encode", str(text), *how, "--out", store)
+    assert "seed 0 · LM head of the embeddings" in (shown := run("info", store).stdout)
+    assert "masked" not in shown.splitlines()[-4]
+    run("fit", store, "--fusion", "last", "--epochs", "2", "--batch-size", "4", "--out", runs)
+    run("report", runs, "--out", str(page), "--figures", str(tmp_path / "figures"), "--store", store)
+    assert "--lm-head embeddings" in page.read_text(encoding="utf-8")
+    # 16 lines, of which some have no masked sub-token: 4 texts a step.
+    steps = pd.read_csv(tmp_path / "figures" / "loss-by-step.csv")["step"]
+    assert set(steps) == {record["steps"] // 2, record["steps"]}
+    assert record["steps"] <= 2 * 4
+
+
 @pytest.mark.skipif(not WIKITEXT.is_dir(), reason=f"no WikiText-2 in {WIKITEXT}")
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
 def test_lines_of_wikitext(kind: str, checkpoint: Callable[[str], Path], tmp_path: Path) -> None:

@@ -197,9 +197,17 @@ def test_another_head_is_other_work(source: Source, encoder: Any, copied: Path) 
 
 def test_an_encoder_that_came_without_its_head_is_refused(source: Source, checkpoint: Any, tmp_path: Path) -> None:
     plain = load_encoder(str(checkpoint("bert")), device="cpu")
-    with pytest.raises(UsageError, match="was loaded without its LM head"):
-        encode(source, guess_columns(source), tmp_path / "s", EncodeSpec(task="mlm"), plain)
+    for made_of in ("own", "embeddings"):
+        spec = EncodeSpec(task="mlm", lm_head=made_of)
+        with pytest.raises(UsageError, match="was loaded without the LM head to encode with") as caught:
+            encode(source, guess_columns(source), tmp_path / "s", spec, plain)
+        assert caught.value.remedy == f"load it by load_encoder(…, lm_head={made_of!r})"
+    other = load_encoder(str(checkpoint("bert")), device="cpu", lm_head="embeddings")
+    with pytest.raises(UsageError, match="was loaded without the LM head to encode with"):
+        encode(source, guess_columns(source), tmp_path / "s", EncodeSpec(task="mlm"), other)
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match="unknown LM head 'tied'"):
+        load_encoder(str(checkpoint("bert")), device="cpu", lm_head="tied")
 
 
 @pytest.mark.parametrize("name", ["lm_head.safetensors", "states.zarr/train/mlm_labels/c/0"])

@@ -209,7 +209,7 @@ def test_each_row_of_a_text_has_its_own_id_in_any_draw(store: GetStore) -> None:
     split, masks = made["train"], np.diff(made["train"].row_offsets)
     texts = np.flatnonzero(masks)
     assert len(data.train) == len(texts) < len(split)
-    assert data.train.ids == [str(text) for text in texts]
+    assert data.train.ids == [f"train-{text}" for text in texts]
     rows = np.concatenate([np.arange(*split.row_offsets[text : text + 2]) for text in texts[[5, 0, 11]]])
     batch = data.train.batch(np.array([5, 0, 11]), (2, 3))
     assert batch.targets.tolist() == split.masked_ids[rows].tolist()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 import transformers
@@ -14,8 +15,9 @@ import transformers
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.model.fused import build_model
+from fusionkit.sources import Source
 from fusionkit.specs import RunSpec
-from fusionkit.store import Store
+from fusionkit.store import Store, open_store
 from fusionkit.store.lm_head_file import read_lm_head
 from fusionkit.tuning.tokens import TokenSource
 
@@ -86,6 +88,32 @@ def test_a_new_layer_reads_the_sub_tokens_between_the_masked_ones(
     assert record["scores"]["test"]["cross_entropy"] == pytest.approx(np.mean(nats), rel=1e-4)
     with pytest.raises(UsageError, match="the store has those of its masked sub-tokens alone"):
         expand(made, fusions=["extra-layers:1"])
+
+
+@pytest.mark.parametrize("fusion", ["extra-layers:1", "projected-attention:4", "ladder:2", "flat:2"])
+def test_whole_texts_are_read_in_any_draw_and_any_pieces(
+    fusion: str, store: GetStore, tmp_path: Path, watch: Any
+) -> None:
+    made = store("roberta")
+    how: dict[str, Any] = {"methods": ["houlsby:2"], "fusions": [fusion], "shots": (12,), "validate_on": 9}
+    how |= {"encoder_dropout": 0.0, "epochs": (2,)}
+    (whole,) = scores_of(made, tmp_path / "whole", watch, **how)
+    (pieces,) = scores_of(made, tmp_path / "pieces", watch, accumulate=3, **how)
+    assert len(whole["draw"]) == 12
+    if fusion.startswith(("ladder", "flat")):
+        return  # their own dropout differs with the pieces
+    for one, other in zip(whole["curve"], pieces["curve"], strict=True):
+        assert other["loss"] == pytest.approx(one["loss"], rel=1e-4)
+
+
+def test_pairs_as_two_are_texts_of_their_own(encoded: Any, tmp_path: Path, watch: Any) -> None:
+    pairs = {"sentence1": ["abc def", "bad cab"] * 6, "sentence2": ["a bee fed", "abc def"] * 6}
+    splits = {name: pa.table(pairs) for name in ("train", "validation", "test")}
+    encoded(Source("pairs", splits), tmp_path / "s", pair_as="two", mask_share=0.5)
+    made = open_store(tmp_path / "s")
+    (frozen,) = scores_of(made, tmp_path / "frozen", watch)
+    (full,) = scores_of(made, tmp_path / "full", watch, methods=["full"], encoder_lrs=(1e-12,), weight_decay=0.0)
+    assert full["scores"]["test"]["perplexity"] == pytest.approx(frozen["scores"]["test"]["perplexity"], rel=1e-5)
 
 
 def test_a_row_is_the_sub_token_that_is_masked(store: GetStore) -> None:

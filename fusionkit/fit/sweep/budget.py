@@ -60,7 +60,7 @@ def with_widths(store: Stores, block: Mapping[str, Any]) -> Iterator[dict[str, A
                     received=f"--{noun} {text}",
                     remedy=remedy,
                 )
-        of_fusion: Count = (lambda _: 0) if shares_fusion else partial(_fusion_weights, store, chosen)
+        of_fusion: Count = (lambda _: 0) if shares_fusion else partial(_fusion_weights, store, chosen, method)
         of_method: Count = (lambda _: 0) if shares_method else partial(_method_weights, store)
         method, fusion = fill_width(method, fusion, budget, of_method, of_fusion)
         # Frozen runs drop options of methods, as if the other methods were still in their block.
@@ -83,8 +83,8 @@ def _method_weights(store: Stores, method: str) -> int:
         ) from error
 
 
-def _fusion_weights(store: Stores, chosen: str | None, fusion: str) -> int:
-    name, layers = choose_fusion(store, fusion, chosen)
+def _fusion_weights(store: Stores, chosen: str | None, method: str, fusion: str) -> int:
+    name, layers = choose_fusion(store, fusion, chosen, method)
     depth = store.manifest["encoder"]["layers"]
     read = fusion_layers(name, store.layers, depth, None if layers is None else parse_layers(layers, depth))
     return fusion_parameters(name, len(read), store.hidden)
