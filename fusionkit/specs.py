@@ -21,7 +21,8 @@ from fusionkit.options.entry import SWEPT, WHOLE, about, check_options, document
 
 ROWS = ("tokens", "words", "words-mean", "cls", "last", "mean")
 PER_SEQUENCE = ("cls", "last", "mean")  # those with one row per sequence
-OWN, EMBEDDINGS = LM_HEAD_SOURCES = ("own", "embeddings")
+OWN = "own"  # the LM head of the checkpoint
+LM_HEAD_SOURCES = (OWN, "embeddings")
 MASKED = "masked-tokens"  # rows of a store for masked LM: set by the task, not an option
 POOLS = ("cls", "last", "mean", "max")
 ONE_TOKEN = ("cls", "last")  # pools that read the first or the last token of a sequence alone

@@ -185,7 +185,9 @@ def test_every_tasks_own_metric_comes_first() -> None:
         gold: list[Any] = [["O", "B-x"]] if task.unit == "word" else [1.5, 2.0] if task.numeric else ["B-x", "O"]
         if task.several:
             gold = [["B-x"], []]
-        found = [(0.5, 0), (0.5, 1)] if task.unit == "row" else gold
+        if task.unit == "row":
+            gold = [[7], [3, 4]]
+        found = [[(0.5, 7)], [(0.5, 1), (0.5, 4)]] if task.unit == "row" else gold
         first[name] = next(iter(scores_of(name, gold, found, ["O", "B-x"])))
     assert first == {
         "classification": "accuracy", "pair-classification": "accuracy", "tagging": "f1", "regression": "pearson",
