@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fusionkit.statistics.kept_answers import SPANS, Array, KeptAnswers, RunAnswers
+from fusionkit.statistics.kept_answers import NATS, SPANS, Array, KeptAnswers, RunAnswers
 
 MOST_BYTES = 1 << 28  # of the answers in one record, unpacked
 
@@ -68,6 +68,8 @@ def from_bytes(content: bytes) -> dict[str, RunAnswers]:
         for number, each in enumerate(told):
             start = f"{number}."
             own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+            if each["kind"] == NATS and "words" not in own:
+                raise KeyError("the number of masked sub-tokens of each text")
             part = KeptAnswers(each["kind"], own, tuple(each["classes"]), each["positive"])
             before = found.get(each["data"], RunAnswers({}))
             if each["task"] is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from fusionkit.machine.devices import home_of
 from fusionkit.metrics import is_better
 from fusionkit.sources import Source
 from fusionkit.specs import RunSpec
-from fusionkit.statistics.kept_answers import answers_of
+from fusionkit.statistics.answer_bytes import from_bytes, to_bytes
+from fusionkit.statistics.kept_answers import RunAnswers, answers_of
 from fusionkit.store import Store, open_store
 from fusionkit.tasks import TASKS
 
@@ -180,6 +182,10 @@ def test_which_scores_are_better() -> None:
 def test_perplexity_is_the_exponential_of_the_mean() -> None:
     kept = answers_of(TASKS["mlm"], [[3], [4, 5, 6]], [[(1.0, 3)], [(2.0, 0), (0.5, 5), (4.5, 1)]], [])
     assert kept.scores() == {"perplexity": pytest.approx(math.exp(2.0)), "cross_entropy": 2.0, "accuracy": 0.5}
+    assert from_bytes(to_bytes({"s": RunAnswers({"": kept})}))["s"].scores() == kept.scores()
+    without = replace(kept, arrays={name: kept.arrays[name] for name in ("nats", "hits")})
+    with pytest.raises(ValueError, match="no kept answers: 'the number of masked sub-tokens of each text'"):
+        from_bytes(to_bytes({"s": RunAnswers({"": without})}))
     # Two texts: a test over them counts what each of them has.
     assert len(kept) == 2
     for metric, counts in {"perplexity": [[1, 1], [7, 3]], "accuracy": [[1, 1], [1, 3]], "f1": None}.items():

@@ -100,10 +100,10 @@ def test_whole_texts_are_read_in_any_draw_and_any_pieces(
     (whole,) = scores_of(made, tmp_path / "whole", watch, **how)
     (pieces,) = scores_of(made, tmp_path / "pieces", watch, accumulate=3, **how)
     assert len(whole["draw"]) == 12
-    if fusion.startswith(("ladder", "flat")):
-        return  # their own dropout differs with the pieces
+    # A ladder's own dropout draws other numbers in pieces, so its losses are only near each other.
+    near = 0.1 if fusion.startswith(("ladder", "flat")) else 1e-4
     for one, other in zip(whole["curve"], pieces["curve"], strict=True):
-        assert other["loss"] == pytest.approx(one["loss"], rel=1e-4)
+        assert other["loss"] == pytest.approx(one["loss"], rel=near)
 
 
 def test_pairs_as_two_are_texts_of_their_own(encoded: Any, tmp_path: Path, watch: Any) -> None:
