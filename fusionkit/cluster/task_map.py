@@ -52,8 +52,8 @@ def each_done(
     """Do all items and yield each with its record as it ends, except those that are set aside.
 
     Args:
-        function: of an installed package, or pickled by value. on_aside: called as soon as an item is set aside.
-        tick: called several times a second; what it raises ends the work.
+        function: workers import it from an installed package, or receive it pickled by value. on_aside:
+            called as soon as an item is set aside. tick: called several times a second; what it raises ends the work.
         hopeless: whether every item would meet an error of this attempt, from 1. Such an error is raised at once.
         start_timeout: the most seconds without any worker.
 

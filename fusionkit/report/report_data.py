@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from fusionkit.errors import UsageError
+from fusionkit.errors import NothingFinishedError, UsageError
 from fusionkit.io.places import Place
 from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, named, own_metric, unit_of
 from fusionkit.report.styles import Style, styles_of
@@ -177,7 +177,8 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Place] = ()) -> Repo
         stores: stores or folders of stores, besides those around the folders of runs.
 
     Raises:
-        UsageError: no folder is given, or one holds no finished run. StoreError: a record is damaged.
+        UsageError: no folder is given, or one holds no finished run. NothingFinishedError: the folders hold floors or
+            probing runs alone. StoreError: a record is damaged.
     """
     if not runs:
         raise UsageError("no runs are given", expected="a folder that `fusionkit fit --out` wrote, or several")
@@ -196,7 +197,7 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Place] = ()) -> Repo
                 own = {"folder": str(folder), "data_identity": record.get("data_identity")}
                 rows += [{**row, **own} for row in flat_tests(record)]
     if not rows:
-        raise UsageError(
+        raise NothingFinishedError(
             "there is no head to report on",
             expected="runs of a fusion",
             received=", ".join(map(str, folders)) + ", which hold floors or probing runs alone",

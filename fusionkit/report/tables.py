@@ -13,23 +13,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError
-from fusionkit.metrics import is_clearly_better, metric_name, times_of
+from fusionkit.metrics import metric_name, times_of
 from fusionkit.plural import counted
 from fusionkit.report.display_names import METHOD_AXES, bounds_of, unit_of
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison.compare import COMPARED, STARS, compare
 from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.runs.comparison.ties import TIED, with_ties
-from fusionkit.runs.floors import CLASSES_TOLD, MAJORITY, MARK
+from fusionkit.runs.floors import CLASSES_TOLD, MAJORITY, MARK, beats
 from fusionkit.runs.shown_split import SCORED_ON, VALIDATION
 from fusionkit.runs.summary import OVER, RunGroups, scores_of, summarise
 from fusionkit.runs.summary_notes import error_notes
+from fusionkit.runs.tables.comparison_notes import powerless, test_name
 
-TESTED = {
-    "seeds": "a permutation test over these pairs",
-    "examples": "swaps of test examples between the two",
-    "both": "a two-way test over seeds and test examples",
-}
 PLAIN = "last"  # the baseline unless the user names another
 NOTHING = "–"
 ALL_SHOTS = 1e12  # sort value of a draw of all examples
@@ -55,16 +51,11 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
     fixed = named if "," in named and (study.chosen["method"] == named).any() else f"method={named}"
     try:
         table = compare(groups, fixed)
-        over = table.attrs[OVER]
         notes.append(
-            f"Δ is the mean difference to {named} over pairs of runs with the same seeds; p is of "
-            f"{TESTED[over]}, corrected by Holm for all comparisons of the table."
+            f"Δ is the mean difference to {named} over pairs of runs with the same seeds; p by {test_name(table)}, "
+            "corrected by Holm for all comparisons of the table."
         )
-        least = table.loc[table["p"].notna(), "smallest_p"].min(skipna=False)  # NaN: a test is not over seeds alone
-        if pd.notna(least) and least > 0.05:
-            notes.append(
-                f"With so few seeds no p-value here can be below {least:.2g}: more seeds are needed for significance."
-            )
+        notes += map(_sentence, powerless(table))
         differ = {name for names in table["also_differs"].dropna() for name in names.split(", ")}
         if also := sorted(differ - {"fusion", *METHOD_AXES}):  # a method's name has these already
             notes.append(f"Some methods also differ from it in {', '.join(also)}: validation chose these.")
@@ -74,13 +65,17 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
         notes.append(f"Not compared with {PLAIN}: {error.what}.")
         table = summarise(groups)
         table[list(COMPARED)] = None
-    notes += [f"{note[0].upper()}{note[1:]}." for note in error_notes(table, table.attrs[OVER])]
+    notes += map(_sentence, error_notes(table, table.attrs[OVER]))
     table = with_ties(table, Rivals(table, groups, same=CELL[:2]))
     table, beaten = beside_floors(table, floor_scores(study))
     if (table[SCORED_ON] == VALIDATION).any():
         notes.append("Scores on validation are of the examples that chose the epoch: they flatter.")
     # Without a test of the best against any other, none of them is marked.
     return table.assign(is_best=table[TIED].fillna(False).astype(bool)), notes + beaten
+
+
+def _sentence(note: str) -> str:
+    return f"{note[0].upper()}{note[1:]}."
 
 
 def floor_scores(study: ReportData) -> dict[tuple[str, str, str], NDArray[np.float64]]:
@@ -99,7 +94,7 @@ def beside_floors(
     means = {key[:2]: float(scores.mean()) for key, scores in floors.items() if key[2] == MAJORITY}
     cells = list(zip(table["task_name"], table["shots_name"], strict=True))
     beaten = [
-        cell in means and not is_clearly_better(str(metric), mean, means[cell])
+        beats(str(metric), mean, means.get(cell)) is False
         for cell, metric, mean in zip(cells, table["metric"], table["mean"], strict=True)
     ]
     notes = [
@@ -181,7 +176,7 @@ def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
             _p_value(row["p_corrected"]),
             _number(row["parameters"], ",.0f"),
             _number(row["seconds_alone"], ",.1f"),
-            {"t": str(row["runs"]) + (f" ({row['failed']} failed)" if row["failed"] else ""), "v": int(row["runs"])},
+            {"t": str(row["runs"]), "v": int(row["runs"])},
             {"t": ", ".join(each for each in told if not pd.isna(each))},
         ])  # fmt: skip
     columns = _columns(
@@ -242,8 +237,6 @@ def _shots(name: str, shots: float | None) -> Cell:
 
 
 def _score(row: Any, brief: bool = False) -> Cell:
-    if pd.isna(row["mean"]):
-        return {"t": "failed"}
     times = times_of(row["metric"])
     deviation = "" if pd.isna(row["std"]) else f"± {times * row['std']:.1f}"
     mark = f" {MARK}" if row["is_beaten"] else ""

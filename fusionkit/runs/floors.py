@@ -48,16 +48,19 @@ def with_majority(table: pd.DataFrame, keys: Sequence[str], free: Sequence[str])
     rows = table.to_dict(orient="records")
     floors = {_key(row, told): row["mean"] for row in rows if row["fusion"] == MAJORITY}
     beside = [floors.get(_key(row, told), np.nan) for row in rows]
-    beats = [
-        None
-        if row["fusion"] in FLOORS or pd.isna(floor) or pd.isna(row["mean"])
-        else is_clearly_better(str(row["metric"]), row["mean"], floor)
+    verdicts = [
+        None if row["fusion"] in FLOORS else beats(str(row["metric"]), row["mean"], floor)
         for row, floor in zip(rows, beside, strict=True)
     ]
-    found = table.assign(majority=beside, beats_majority=pd.array(beats, dtype="boolean"))
+    found = table.assign(majority=beside, beats_majority=pd.array(verdicts, dtype="boolean"))
     heads = found[~are_floors(found)]
     telling = [key for key in keys if key == "fusion" or len(heads[key].drop_duplicates()) > 1]
-    return found, _notes(found[[beat is False for beat in beats]], telling)
+    return found, _notes(found[[verdict is False for verdict in verdicts]], telling)
+
+
+def beats(metric: str, mean: float, floor: float | None) -> bool | None:
+    """Whether a mean is above the majority's; None where one of the two is missing."""
+    return None if pd.isna(floor) or pd.isna(mean) else is_clearly_better(metric, mean, float(floor))
 
 
 def _key(row: dict[Any, Any], names: Sequence[str]) -> tuple[str, ...]:

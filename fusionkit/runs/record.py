@@ -116,7 +116,7 @@ def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, 
     the first of several stores that it was scored on, because the scores are of that.
     """
     own = {name: record.get(name) for name in (*FLAT, IDENTITY)}
-    flat = {"digest": digest_of_record(record), **record["spec"], **own, "evaluated": _scored_stores(record)[0]}
+    flat = {"digest": digest_of_record(record), **record["spec"], **own, "evaluated": scored_stores(record)[0]}
     if flat.get("max_steps") is not None:
         flat["epochs"] = None  # the run ended by its steps; its spec has the default
     if not flat["task_stores"]:
@@ -144,7 +144,7 @@ def flat_tests(record: dict[str, Any], metric: str | None = None) -> list[dict[s
     if record["spec"].get("task_stores"):
         return _rows_of_tasks(record, flat_record(record), metric)
     flat = flat_record(record, metric)
-    tests = record.get("tests") or {name: {flat["metric"]: flat["score"]} for name in _scored_stores(record)}
+    tests = record.get("tests") or {name: {flat["metric"]: flat["score"]} for name in scored_stores(record)}
     rows = [{**flat, "evaluated": name, "score": scores.get(flat["metric"])} for name, scores in tests.items()]
     return [{**row, "scored_on": _scored_on(row)} for row in rows]
 
@@ -171,7 +171,7 @@ def _rows_of_tasks(record: dict[str, Any], flat: Mapping[str, Any], metric: str 
     return rows if metric not in (None, MEAN) else [*rows, mean]
 
 
-def _scored_stores(record: Mapping[str, Any]) -> Sequence[str | None]:
+def scored_stores(record: Mapping[str, Any]) -> Sequence[str | None]:
     """The names of the stores that a run is scored on; None for a record that does not tell them."""
     names, stores = record.get("evaluated"), record["spec"].get("evaluate_on") or ""
     return [None] if names is None else str(names).split(", ", stores.count(","))

@@ -89,11 +89,13 @@ def known_runs(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
 
 
 def write_taken(folder: RunsFolder, record: Mapping[str, Any]) -> None:
-    """Write a record of a file into a folder of runs, without weights, and its ablation where the run was ablated."""
+    """Write a record of a file into a folder of runs, without weights; before it, its ablation where the run was
+    ablated: behind a record that is there nothing would be written after a kill.
+    """
     spec = RunSpec.from_dict(record["spec"])
-    folder.write(spec, {name: value for name, value in record.items() if name != KEPT_ABLATION}, {})
     if (found := record.get(KEPT_ABLATION)) is not None:
         write_ablation(folder.path / spec.digest, ablation_from(found))
+    folder.write(spec, {name: value for name, value in record.items() if name != KEPT_ABLATION}, {})
 
 
 def write_records(path: Path, head: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> None:
@@ -112,8 +114,7 @@ def record_line(record: Mapping[str, Any]) -> str:
         told["others"] = {name: {k: v for k, v in each.items() if k not in left} for name, each in others.items()}
     if parts := told.get("parts"):
         told["parts"] = [{k: v for k, v in each.items() if k not in LEFT_OUT} for each in parts]
-    rounded = {name: value if name in UNROUNDED else _rounded(value) for name, value in told.items()}
-    kept = {name: value for name, value in rounded.items() if name == "score" or value not in (None, {}, [])}
+    kept = {name: value for name, value in _rounded(told).items() if name == "score" or value not in (None, {}, [])}
     chosen = {k: v for k, v in spec.to_dict().items() if k not in DEFAULTS or v != DEFAULTS[k]}
     return _json({**first, "spec": chosen, **kept, "curve": _rounded(_columns(record.get("curve") or []))})
 
@@ -171,11 +172,11 @@ def _rows(curve: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _rounded(value: Any) -> Any:
-    """The value with all its floats rounded to :data:`DIGITS` significant digits."""
+    """The value with all its floats rounded to :data:`DIGITS` significant digits, except in :data:`UNROUNDED`."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, Mapping):
-        return {name: _rounded(each) for name, each in value.items()}
+        return {name: each if name in UNROUNDED else _rounded(each) for name, each in value.items()}
     return [_rounded(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 

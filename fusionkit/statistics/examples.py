@@ -12,16 +12,16 @@ examples give the score: right answers and all answers; right, found and gold sp
                     ν = V² / (V_s² / ν_s + V_e² / (E − 1) + V_r² / ((S − 1)(E − 1)))
 
 Symbols: ``Δ_s`` the difference of scores in seed s, ``Δ_s,−e`` without example e; ``V_s`` and ``ν_s`` the variance over
-seeds (:mod:`fusionkit.statistics.seeds`); ``V_e``, ``V_r`` the mean squares of examples and of the rest in the table x,
-each divided by S E (Searle, Casella and McCulloch 1992, 4.7). Seeds may have other shares w_s of the mean than 1 / S:
-``V_e`` is then the variance over e of Σ_s w_s x_se, divided by E, and ``V_r`` the mean square of the rest times
-Σ_s w_s² / E. Of several test sets, ``V_e`` and ``V_r`` are the sums of w_g² times those of set g, where ``w_g`` is its
-share of the mean; ν has a term for each set. Tables over the same examples, such as two columns of labels of one store,
-are one set in ``V_e``: x is first averaged over them example by example. The mean score of one method has the same
-errors, with its score in the place of Δ. V is for new seeds **and** new examples; the first two tests are for new
-examples and these seeds. A few seeds, such as three, are often closer to each other by chance than other seeds would
-be. So the two-way interval is never narrower than Student's over the seeds, and its p-value never below that of
-Student's test.
+seeds (:mod:`fusionkit.statistics.seeds`); ``V_e`` and ``V_r`` the mean squares of examples and of the interaction of
+seeds and examples in the table x, each divided by S E (Searle, Casella and McCulloch 1992, 4.7). Seeds may have other
+shares w_s of the mean than 1 / S: ``V_e`` is then the variance over e of Σ_s w_s x_se, divided by E, and ``V_r`` the
+mean square of the interaction times Σ_s w_s² / E. Of several test sets, ``V_e`` and ``V_r`` are the sums of w_g² times
+those of set g, where ``w_g`` is its share of the mean; ν has a term for each set. Tables over the same examples, such
+as two columns of labels of one store, are one set in ``V_e``: x is first averaged over them example by example. The
+mean score of one method has the same errors, with its score in the place of Δ. V is for new seeds **and** new examples;
+the first two tests are for new examples and these seeds. A few seeds, such as three, are often closer to each other by
+chance than other seeds would be. So the two-way interval is never narrower than Student's over the seeds, and its
+p-value never below that of Student's test.
 """
 
 from __future__ import annotations

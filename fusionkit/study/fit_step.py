@@ -21,10 +21,11 @@ from fusionkit.fit.sweep.multi import opened
 from fusionkit.io.files import write_durably
 from fusionkit.io.places import Place
 from fusionkit.plural import counted
+from fusionkit.runs.ablations import ABLATION
 from fusionkit.runs.find_run import find_folders
 from fusionkit.runs.folder import ANSWERS, RECORD, RunsFolder
-from fusionkit.runs.record import all_failed
-from fusionkit.runs.records_file import write_taken
+from fusionkit.runs.record import all_failed, digest_of_record, is_floor
+from fusionkit.runs.records_file import KEPT_ABLATION, TAKEN_FROM, write_taken
 from fusionkit.specs import RunSpec, canonical_json, digest_of
 from fusionkit.statistics.kept_answers import RunAnswers
 from fusionkit.store import Store, open_store
@@ -38,7 +39,9 @@ class SweepFit:
     """A sweep over complete stores: those of the study, or those that ``store_of`` names by source.
 
     ``known`` has records, by digest, of runs that count as done (:func:`fusionkit.runs.records_file.known_runs`).
-    ``before`` has the sweeps above it, by name: it takes only runs of theirs that the study asks for.
+    ``before`` has the sweeps above it, by name: it takes only runs of theirs that the study asks for. ``begun``: other
+    sweeps start from its runs. ``ablated``: its runs are scored without some of their parts. Both need weights, which a
+    record of a file does not have.
     """
 
     def __init__(
@@ -48,8 +51,11 @@ class SweepFit:
         store_of: Mapping[str, Place] | None = None,
         known: Mapping[str, dict[str, Any]] | None = None,
         before: Mapping[str, SweepFit] | None = None,
+        begun: bool = False,
+        ablated: bool = False,
     ) -> None:
         self.step, self._work, self._known, self._before = step, work, known or {}, before or {}
+        self._begun, self._ablated = begun, ablated
         self._places = store_of or {name: work.store(name) for name in step.sources}
         self.folder = RunsFolder(work.runs(step.name))
 
@@ -136,8 +142,21 @@ class SweepFit:
 
     def _is_taken(self, spec: RunSpec) -> bool:
         known = self._known.get(spec.digest)
-        counts = known is not None and (self.sweep.halving or known["status"] == "finished")
-        return counts and not self.folder.has(spec.digest)
+        if known is None or self.folder.has(spec.digest):
+            return False
+        has_all = not self._begun and (not self._ablated or bool(known.get(KEPT_ABLATION)))
+        return has_all and (self.sweep.halving or known["status"] == "finished")
+
+    def lacking_weights(self) -> list[RunSpec]:
+        """Its runs whose records an earlier call took from a file, and whose weights are needed now."""
+        if not (self._begun or self._ablated):
+            return []
+        return [RunSpec.from_dict(record["spec"]) for record in self.records() if self._lacks_weights(record)]
+
+    def _lacks_weights(self, record: dict[str, Any]) -> bool:
+        if TAKEN_FROM not in record or record["status"] != "finished" or is_floor(record):
+            return False
+        return self._begun or not (self.folder.path / digest_of_record(record) / ABLATION).is_file()
 
     def content(self) -> str:
         """SHA-256 over the records of its runs, and the answers that they kept."""
@@ -162,13 +181,16 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
             return {}
         if commands.retry_failed and any(record["status"] == "failed" for record in fitting.records()):
             return {}
-        return {work.name(runs): fitting.content()}
+        if fitting.lacking_weights():
+            return {}
+        return {work.name(runs): fitting.content(), **work.contents([work.name(file)])}
 
     def make() -> Made:
+        for spec in fitting.lacking_weights():
+            fitting.folder.forget(spec)
         if taken := fitting.take_known():
             commands.say(f"{counted(taken, 'run')} of {len(fitting.sweep.specs):,} known: records without weights")
         commands.fit(fitting.store, fitting.sweep, runs)
-        done = {work.name(runs): fitting.content()}
         head = f"# What `fusionkit run` trained, as a file of its own: fusionkit fit --sweep {file} --out {runs}\n"
         write_durably(file, (head + yaml.safe_dump(sweep_text(step), sort_keys=False, allow_unicode=True)).encode())
         if strangers := set(all_digests(runs)) - {spec.digest for spec in fitting.sweep.specs}:
@@ -176,7 +198,7 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
                 f"{runs} holds {counted(len(strangers), 'run')} that the study no longer asks for: only figures "
                 "and the report show them"
             )
-        return done
+        return {work.name(runs): fitting.content(), **work.contents([work.name(file)])}
 
     def more() -> dict[str, Any]:
         records = fitting.records()

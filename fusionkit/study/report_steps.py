@@ -19,6 +19,7 @@ from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
 from fusionkit.runs.ablations import ABLATION
 from fusionkit.runs.example_scores import ExampleScores
+from fusionkit.runs.folder import RunsFolder
 from fusionkit.runs.record import flat_tests, metrics_of
 from fusionkit.runs.summary import NOTES
 from fusionkit.runs.tables.comparison_notes import comparison_notes
@@ -143,7 +144,11 @@ def figures_step(study: Study, work: StudyFolder, commands: Commands) -> Step:
     """Draw the figures; one that lacks data is left out, with a message."""
 
     def make() -> Made:
-        data = read_report_data(*_places(study, work))
+        try:
+            data = read_report_data(*_finished_places(study, work))
+        except NothingFinishedError as error:
+            commands.say(f"all figures are left out: {error.what}")
+            return {}
         drawn = []
         for name in study.figures or [None]:
             try:
@@ -163,8 +168,8 @@ def report_step(report: Report, study: Study, work: StudyFolder, commands: Comma
     told = {"title": report.title, "about": report.about, "baseline": report.baseline}
 
     def make() -> Made:
-        runs, stores = _places(study, work)
         try:
+            runs, stores = _finished_places(study, work)
             facts = write_report(
                 runs, work.report, baseline=report.baseline, title=report.title, about=report.about, stores=stores
             )
@@ -183,6 +188,18 @@ def report_step(report: Report, study: Study, work: StudyFolder, commands: Comma
 def _places(study: Study, work: StudyFolder) -> tuple[list[Path], list[Path]]:
     """The folders of all runs, and all stores."""
     return [work.runs(name) for name in study.sweeps], [work.store(name) for name in study.sources]
+
+
+def _finished_places(study: Study, work: StudyFolder) -> tuple[list[Path], list[Path]]:
+    """:func:`_places` without the sweeps that have no record, such as one that was left out.
+
+    Raises:
+        NothingFinishedError: no sweep has one.
+    """
+    runs, stores = _places(study, work)
+    if not (found := [folder for folder in runs if RunsFolder(folder).record_files()]):
+        raise NothingFinishedError("no run has finished")
+    return found, stores
 
 
 def _command(study: Study, work: StudyFolder, page: Path, *options: str) -> str:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from fusionkit.errors import NothingFinishedError, errors_at, unknown_name
 from fusionkit.names import ROLES
 from fusionkit.report.altair import altair, vl_convert
-from fusionkit.runs.records_file import KEPT_ABLATION
 from fusionkit.sources import Source, guess_columns
 from fusionkit.study.ablate_step import ablate_step
 from fusionkit.study.encode_step import encode_step, opened_once
@@ -70,13 +69,12 @@ class PreparedStudy(NamedTuple):
 def prepare(study: Study, work: StudyFolder, commands: Commands, known: Known | None, data: Data) -> PreparedStudy:
     """The steps of a study, after :func:`preflight`, whose errors it raises; ``data`` opens sources."""
     ledger = Ledger(work)
-    # Starting from a run, or ablating it, needs its weights, which a record does not have: such runs are trained.
     begun = {name for sweep in study.sweeps.values() for name in sweep.begins}
-    ablated = {digest: record for digest, record in (known or {}).items() if record.get(KEPT_ABLATION)}
     fittings: dict[str, SweepFit] = {}
     for name, sweep in study.sweeps.items():
-        taken = None if name in begun else ablated if name in study.ablate else known
-        fittings[name] = SweepFit(sweep, work, known=taken, before=dict(fittings))
+        fittings[name] = SweepFit(
+            sweep, work, known=known, before=dict(fittings), begun=name in begun, ablated=name in study.ablate
+        )
     steps = steps_of(study, work, commands, fittings)
     encoded = [step.name for step in steps[: len(study.sources)] if step.is_done(ledger.step(step.name))]
     preflight(study, fittings, encoded, data)

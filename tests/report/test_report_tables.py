@@ -23,10 +23,10 @@ from fusionkit.specs import RunSpec
 def write_runs(
     folder: Path, score: float = 0.5, metric: str = "f1", layers: tuple[int, ...] = (6,), **options: Any
 ) -> None:
-    """Write the records of two seeds of a run with these options."""
+    """Write the records of two seeds of a run with these options, or of the seed that is among them."""
     usual: dict[str, Any] = {"store": "s", "task": "tagging", "label": "tags", "head": "tagger", "fusion": "last"}
-    for seed in (0, 1):
-        spec = RunSpec(**usual | options, data_seed=seed, init_seed=seed)
+    for seed in (0,) if "data_seed" in options else (0, 1):
+        spec = RunSpec(**{**usual, "data_seed": seed, "init_seed": seed, **options})
         told = {"status": "finished", "data": "corpus", "encoder": "e", "rows": "tokens", "metric": metric}
         scores = {"score": score, "validation_score": score, "scores": {"validation": {metric: score}}}
         own = {"layers": [*layers], "evaluated": "corpus", "sides": 1, "init_data": None, "seconds": 1.0}
@@ -118,3 +118,16 @@ def test_the_command_of_a_store_that_is_gone_has_what_the_record_has() -> None:
     told = _encode({**record, "encoding": {"encoder": {"revision": "c0ffee"}}}, None)
     wanted = "fusionkit encode trec --encoder a/b --encoder-revision c0ffee --rows mean --limit 1000 --out trec.store"
     assert told == wanted
+
+
+def test_the_notes_name_the_test_that_was_used_and_say_when_none_can_be_significant(tmp_path: Path) -> None:
+    for seed in range(3):
+        for fusion, score in (("last", 0.5), ("linear", 0.6 + seed / 100)):
+            write_runs(tmp_path / "few", score, fusion=fusion, data_seed=seed, init_seed=seed)
+            for other in range(3):
+                write_runs(tmp_path / "crossed", score + other / 50, fusion=fusion, data_seed=seed, init_seed=other)
+    few, crossed = (compared(read_report_data([tmp_path / name]))[1] for name in ("few", "crossed"))
+    assert any("p by sign-flip permutation test over seeds, corrected by Holm" in note for note in few)
+    assert "No difference can be significant here: p is 0.25 at the least with 3 seeds; 6 seeds could." in few
+    assert any("p by Student's test over seeds" in note for note in crossed)
+    assert not any("can be significant" in note for note in crossed)

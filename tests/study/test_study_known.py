@@ -88,7 +88,12 @@ def test_known_runs_are_not_trained_and_stand_in_tables_and_page(
 
 
 def test_runs_that_others_begin_from_are_trained(ran: Ran, file: Path, fresh: Path) -> None:
-    done = ran.command("--known", file, "--workers", 1, work=fresh)
+    taken = ran.command("--only", "base", "--known", file, work=fresh)
+    assert "6 runs of 6 known" in taken.err
+    (fresh / "sweeps" / "base.yaml").unlink()
+    assert "1 of 4 steps done now" in ran.command("--only", "base", "--known", file, work=fresh).out
+    assert (fresh / "sweeps" / "base.yaml").is_file()
+    done = ran.command("--known", file, "--workers", 1, work=fresh)  # now other runs begin from these
     assert done.code == 0, done.err
     assert "2 runs of 2 known" in done.err
     assert {path.parents[1].name for path in fresh.glob("runs/*/*/weights.safetensors")} == {"base"}

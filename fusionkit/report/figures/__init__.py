@@ -12,6 +12,7 @@ import pandas as pd
 from fusionkit.report.figures import ablation, break_even, confusions, curves, from_text, layers_needed, scores, weights
 from fusionkit.report.report_data import ReportData
 
+SCORE = "Score on test (on validation if there is no test split)"
 SPREAD = "mean and 95 % t interval over the seeds, cut at 0 and 100 %"
 RINGS = "A ring: better than every method that costs less, each by a paired test (p at most 0.05)."
 BANDS = f"mean over the seeds; bands are 95 % t intervals, drawn for at most {curves.MOST_BANDS} methods"
@@ -38,8 +39,8 @@ class Figure:
 
 
 def _by_cost(cost: str, title: str, what: str, needs: str) -> Figure:
-    """Test scores by one of the costs of :data:`fusionkit.report.figures.scores.COSTS`; ``what`` it is, in words."""
-    caption = f"Test score by {what}, on a logarithmic axis: {SPREAD}. The upper left is best. {RINGS}"
+    """Scores by one of the costs of :data:`fusionkit.report.figures.scores.COSTS`; ``what`` it is, in words."""
+    caption = f"{SCORE} by {what}, on a logarithmic axis: {SPREAD}. The upper left is best. {RINGS}"
     return Figure(title, caption, needs, partial(scores.by_cost, cost), partial(scores.cost_chart, cost))
 
 
@@ -70,7 +71,7 @@ FIGURES: dict[str, Figure] = {
     ),
     "seconds-from-text": Figure(
         "Score by time, from the text",
-        f"Test score by the seconds from the text to the scored head, on a logarithmic axis: {SPREAD}. A head over the "
+        f"{SCORE} by the seconds from the text to the scored head, on a logarithmic axis: {SPREAD}. A head over the "
         "store pays its share of the encoding: all for the only head (large), a tenth and a hundredth for one of 10 "
         "and of 100 heads. A method that trains through the encoder needs no store.",
         "runs over one store that tells how long its encoding took",
@@ -126,14 +127,14 @@ FIGURES: dict[str, Figure] = {
     ),
     "single-layers": Figure(
         "Each layer alone",
-        f"Test score of a head over one layer alone: {SPREAD}. Level lines are the fusions over several layers.",
+        f"{SCORE} of a head over one layer alone: {SPREAD}. Level lines are the fusions over several layers.",
         "runs of layer:k for two layers or more",
         scores.by_layer,
         scores.layer_chart,
     ),
     "layers-needed": Figure(
         "How much of the encoder is needed",
-        f"Test score by a layer k: of k alone, of a fusion over 0 … k, of training the layers above k: {SPREAD}.",
+        f"{SCORE} by a layer k: of k alone, of a fusion over 0 … k, of training the layers above k: {SPREAD}.",
         "runs of a fusion over layers 0 … k, or of --method top:m, for two k or more",
         layers_needed.data,
         layers_needed.chart,

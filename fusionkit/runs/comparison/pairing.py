@@ -2,9 +2,11 @@
 
 Two runs are a pair if they agree in both seeds and in every axis (data, task, rate, shots, …) except those by which
 their groups differ. Where two groups have no ``init_seed`` in common under one ``data_seed``, the pair is made of the
-means over their init seeds. Differences of pairs over one training draw are not independent, so these pairs form one
-**block**: a test flips or resamples the mean differences of blocks. A block is a training set and ``data_seed``; with a
-single ``data_seed`` a block is an ``init_seed``. Where conclusions are about other data sets, a block is a data set.
+means over their init seeds. A floor has no init seed: with a single ``data_seed`` it makes a pair with each of the
+other group's, otherwise with their mean. Differences of pairs over one training draw are not independent, so these
+pairs form one **block**: a test flips or resamples the mean differences of blocks. A block is a training set and
+``data_seed``; with a single ``data_seed`` a block is an ``init_seed``. Where conclusions are about other data sets, a
+block is a data set.
 """
 
 from __future__ import annotations
@@ -188,13 +190,16 @@ def pair_runs(
     if "init_from" not in told and any(len(set(keys)) < len(keys) for keys in whole):
         axes.append("init_from")
     mine, other = (_by_keys(side, axes) for side in sides)
-    pairs = [pair for key in sorted(set(mine) & set(other)) for pair in _match(mine[key], other[key])]
+    common = sorted(set(mine) & set(other))
+    one_draw = len({trial.data_seed for key in common for trial in mine[key]}) == 1
+    pairs = [pair for key in common for pair in _match(mine[key], other[key], apart=one_draw)]
+    paired = {trial for pair in pairs for trial in pair.ours}, {trial for pair in pairs for trial in pair.theirs}
     return Pairs(
         trials=pairs,
         ours=np.array([_mean(pair.ours) for pair in pairs], dtype=np.float64),
         theirs=np.array([_mean(pair.theirs) for pair in pairs], dtype=np.float64),
         block=_blocks(pairs, by_data=block == DATA),
-        unpaired=sum(len(side.trials) for side in sides) - sum(len(pair.ours) + len(pair.theirs) for pair in pairs),
+        unpaired=sum(trial not in there for side, there in zip(sides, paired, strict=True) for trial in side.trials),
         differs=[name for name in differs if name not in PLACES] or differs,
         by_data=block == DATA,
     )
@@ -216,7 +221,8 @@ def _blocks(pairs: Sequence[Pair], *, by_data: bool) -> NDArray[np.int64]:
     firsts = [pair.ours[0] for pair in pairs]
     # With a single data_seed, init seeds are the only thing that can separate blocks.
     one_draw = len({trial.data_seed for trial in firsts}) == 1
-    seeds = [0 if by_data else trial.init_seed if one_draw else trial.data_seed for trial in firsts]
+    inits = [max(pair.ours[0].init_seed, pair.theirs[0].init_seed) for pair in pairs]  # a floor's is the lowest
+    seeds = [0 if by_data else init if one_draw else trial.data_seed for trial, init in zip(firsts, inits, strict=True)]
     blocks = [(trial.data, seed) for trial, seed in zip(firsts, seeds, strict=True)]
     numbers = {block: number for number, block in enumerate(sorted(set(blocks)))}
     return np.array([numbers[block] for block in blocks], dtype=np.int64)
@@ -239,15 +245,21 @@ def _by_keys(side: Side, names: Sequence[str]) -> dict[tuple[str, ...], list[Tri
     return found
 
 
-def _match(ours: list[Trial], theirs: list[Trial]) -> list[Pair]:
-    """Pairs of runs with the same init seed; without a common init seed, one pair of all ours and all theirs."""
-    common = sorted({trial.init_seed for trial in ours} & {trial.init_seed for trial in theirs})
+def _match(ours: list[Trial], theirs: list[Trial], *, apart: bool) -> list[Pair]:
+    """Pairs of runs with the same init seed; without a common init seed, one pair of all ours and all theirs. With
+    ``apart`` floors on one side make a pair with each init seed of the other.
+    """
+    mine, other = {trial.init_seed for trial in ours}, {trial.init_seed for trial in theirs}
+    if not (common := mine & other) and apart and NO_SEED in mine | other:
+        common = (mine | other) - {NO_SEED}
     if not common:
         return [Pair(ours, theirs)]
-    return [
-        Pair([one for one in ours if one.init_seed == seed], [one for one in theirs if one.init_seed == seed])
-        for seed in common
-    ]
+    return [Pair(_with_init(ours, seed), _with_init(theirs, seed)) for seed in sorted(common)]
+
+
+def _with_init(trials: list[Trial], seed: int) -> list[Trial]:
+    """The runs with an init seed, and floors, which have none."""
+    return [trial for trial in trials if trial.init_seed in (seed, NO_SEED)]
 
 
 def _by_init(pair: Pair, difference: float) -> list[tuple[int, float]]:

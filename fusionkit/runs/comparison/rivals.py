@@ -53,11 +53,15 @@ class Rivals:
         return is_clearly_better(str(self._metrics[ours]), self._means[ours], self._means[theirs])
 
     def differ(self, ours: int, theirs: int) -> bool | None:
-        """Whether a paired test separates two groups (p at most 0.05, not corrected). The test is over what the
-        summary's intervals are over. A single pair cannot be tested over seeds: over both it is tested over test
-        examples alone. False where the difference of pairs has another sign than that of the means, which have runs
-        without a partner too. None where no runs pair, or where a single pair has no answers or is to be tested over
-        seeds.
+        """Whether a paired test separates two groups (p at most 0.05, not corrected).
+
+        The test is over what the summary's intervals are over. If these are over seeds and test examples, a single
+        pair is tested over test examples alone.
+
+        Returns:
+            False also where the difference of pairs has another sign than the difference of means, which counts runs
+            without a partner too. None where no runs pair, or where there is a single pair and it has no answers or
+            the test is over seeds.
         """
         both = frozenset((ours, theirs))
         if both not in self._differ:

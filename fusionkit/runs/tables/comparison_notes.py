@@ -27,17 +27,15 @@ MOST_BLOCKS = 64
 def comparison_notes(compared: pd.DataFrame) -> list[str]:
     """The lines below a table: its method, its limits, and the runs that it leaves out."""
     how = compared.attrs[HOW]
-    interval, test, correction, over = (how[name] for name in ("interval", "test", "correction", "over"))
-    by_data = how["block"] == DATA
-    unit = "data set" if by_data else "seed"
+    interval, correction, over = (how[name] for name in ("interval", "correction", "over"))
+    by_data, unit = how["block"] == DATA, _unit(compared)
     tested = compared[compared["p"].notna()]
     several = counted(len(tested), "comparison")
     corrected_by = f"{CORRECTED[correction]} for {several}" if correction != "none" else "not corrected"
     which = f"simultaneous for {several}" if how["simultaneous"] else "each by itself" if len(tested) > 1 else ""
     what = f"{interval} interval{f', {which}' if which else ''}"
-    by = OVER_EXAMPLES.get(over, f"{NAMES[test]} over {unit}s")
     notes = [
-        f"paired differences to {compared['baseline'].iloc[0]}: 95 % {what}; p by {by}, "
+        f"paired differences to {compared['baseline'].iloc[0]}: 95 % {what}; p by {test_name(compared)}, "
         f"{corrected_by}; * p ≤ 0.05, ** p ≤ 0.01, *** p ≤ 0.001"
     ]
     if by_data:
@@ -45,8 +43,8 @@ def comparison_notes(compared: pd.DataFrame) -> list[str]:
             "each data set is one difference: intervals and p-values generalise to other data sets; SE seeds of a "
             "difference is over data sets"
         )
-    notes += _powerless(tested, test, correction, unit)
-    if test == "bootstrap" and (tested["blocks"] < FEW).any():
+    notes += powerless(compared)
+    if how["test"] == "bootstrap" and (tested["blocks"] < FEW).any():
         fewest = int(tested["blocks"].min())
         notes.append(
             f"a bootstrap of {counted(fewest, unit)} is too sure of itself: trust its p-values from {FEW} or so"
@@ -70,8 +68,21 @@ def comparison_notes(compared: pd.DataFrame) -> list[str]:
     return notes
 
 
-def _powerless(tested: pd.DataFrame, test: str, correction: str, unit: str) -> list[str]:
-    """A note if no comparison can be significant, whatever the scores; else none. ``unit``: of one block."""
+def test_name(compared: pd.DataFrame) -> str:
+    """The test whose p-values a table has, in words."""
+    how = compared.attrs[HOW]
+    return OVER_EXAMPLES.get(how["over"], f"{NAMES[how['test']]} over {_unit(compared)}s")
+
+
+def _unit(compared: pd.DataFrame) -> str:
+    """What one block of pairs is."""
+    return "data set" if compared.attrs[HOW]["block"] == DATA else "seed"
+
+
+def powerless(compared: pd.DataFrame) -> list[str]:
+    """A note if no comparison of a table can be significant, whatever the scores; else none."""
+    test, correction, unit = compared.attrs[HOW]["test"], compared.attrs[HOW]["correction"], _unit(compared)
+    tested = compared[compared["p"].notna()]
     smallest = tested["smallest_p"].to_numpy(dtype=np.float64)
     if not smallest.size or np.isnan(smallest).any():
         return []

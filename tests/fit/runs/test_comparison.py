@@ -486,3 +486,16 @@ def test_a_test_that_contradicts_the_means_separates_nothing() -> None:
     assert found["tied"].to_dict() == {"last": True, "linear": True}
     ranks = {name: (int(each["best_rank"]), int(each["worst_rank"])) for name, each in found.iterrows()}
     assert ranks == {"last": (1, 2), "linear": (1, 2)}
+
+
+def test_with_one_draw_a_floor_is_set_against_each_init_seed() -> None:
+    draw = {"seeds": [0] * 5, "init_seeds": [*range(5)]}
+    frame = table(runs("majority", [0.3], seeds=[0]), runs("last", LAST, **draw), runs("linear", LINEAR, **draw))
+    compared = compare(RunGroups(frame), "majority")
+    found = row(compared, fusion="last")
+    assert tuple(found[["pairs", "blocks", "unpaired"]]) == (5, 5, 0)
+    assert found["difference"] == pytest.approx(np.mean(LAST) - 0.3)
+    assert found["difference_se_seeds"] == pytest.approx(stats.sem(LAST))
+    assert found["p"] == 2 / 32
+    below = row(compare(RunGroups(frame), "last"), fusion="majority")
+    assert tuple(below[["difference", "blocks", "unpaired"]]) == (pytest.approx(0.3 - np.mean(LAST)), 5, 0)
