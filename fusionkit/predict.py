@@ -224,6 +224,8 @@ class Predictor:
         self.runs = dict(zip(head_names(runs), runs, strict=True))
         self.encoder, self.takes, self._two = encoder, takes or kind_of(runs[0]), pair_as(runs[0]) == "two"
         self.left_out = list(left_out)
+        # Without a head over words the tokenizer was loaded for texts: some then take words apart in another way.
+        self._joins = self.takes == "words" and all(kind_of(run) != "words" for run in runs)
         own = own or {}
         # A method may add positions in front of a text: all heads of a pass then read the shorter text.
         longest = min(each.max_length for each in (encoder, *own.values()))
@@ -253,8 +255,10 @@ class Predictor:
         """
         # Neither an array nor a column of pandas has a truth value.
         given: str | list[Any] = texts if isinstance(texts, str) else list(texts)
-        seconds = None if pairs is None else list(pairs)
+        seconds: str | list[str] | None = pairs if pairs is None or isinstance(pairs, str) else list(pairs)
         self._refuse(given, seconds, start)
+        if self._joins:
+            given = [" ".join(words) for words in given]
         found: list[Prediction] = []
         for at in range(0, len(given), BLOCK):
             block = slice(at, at + BLOCK)
@@ -265,10 +269,12 @@ class Predictor:
         self, texts: Sequence[str] | Sequence[Sequence[str]], pairs: Sequence[str] | None, start: int
     ) -> list[Prediction]:
         """The answers about one block; ``start`` is the number of its first example."""
-        refuse_surrogates([*texts, *(pairs or ())], start)
+        refuse_surrogates(texts, start)
+        refuse_surrogates(pairs or (), start)
+        words_given = self.takes == "words" and not self._joins
         first, second, sequences = live_sequences(texts, pairs, self._two)
         tokenized = self.encoder.tokenize(first, second, self.max_length)
-        counts = np.array([len(text) for text in texts], dtype=np.int64) if self.takes == "words" else None
+        counts = np.array([len(text) for text in texts], dtype=np.int64) if words_given else None
         offsets = tokenized.token_offsets
         if (empty := np.flatnonzero((np.diff(offsets) == 0)[sequences].any(axis=1))).size:
             raise UsageError(
@@ -323,12 +329,13 @@ class Predictor:
                 )
         words = [not isinstance(text, str) for text in texts]
         given = "pairs" if pairs is not None else "words" if any(words) else "texts"
-        if any(not isinstance(second, str) for second in pairs or ()) or (pairs is not None and any(words)):
+        single = isinstance(pairs, str)
+        if single or any(not isinstance(second, str) for second in pairs or ()) or (pairs is not None and any(words)):
             raise UsageError(
                 "each side of a pair is a text",
                 expected=EXAMPLES["pairs"],
-                received="something else on one side",
-                remedy="join lists of words to texts",
+                received="one text for all pairs" if single else "something else on one side",
+                remedy="give a list of texts" if single else "join lists of words to texts",
             )
         if isinstance(texts, str) or (texts and given != self.takes) or (any(words) and not all(words)):
             raise UsageError(

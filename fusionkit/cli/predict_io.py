@@ -15,7 +15,6 @@ from fusionkit.sources import Columns, open_source, prepared
 if TYPE_CHECKING:
     from fusionkit.predict import Answer, Prediction, Predictor
 
-BLOCK = 1000  # texts read from standard input before they are predicted
 TEXT, GAP = 20, 2  # the least characters for a text in a table, and those between columns
 REMEDY = "a text with a slash, or a second hub id, needs --input"
 Block = tuple[list[Any], list[str] | None]
@@ -49,6 +48,8 @@ def blocks_of(predictor: Predictor, lines: Any) -> Iterator[Block]:
     """Texts, words or pairs from lines; empty lines are left out."""
     if predictor.takes == "words":
         log().print("the runs were trained over words: texts are split at white space")
+    from fusionkit.predict import BLOCK
+
     held: list[str] = []
     try:
         for line in lines:

@@ -10,6 +10,7 @@ from fusionkit.evaluation.answers import LabelledExamples, RunEvaluation
 from fusionkit.io.files import read_json
 from fusionkit.runs.find_run import is_export
 from fusionkit.runs.folder import RECORD, RunsFolder
+from fusionkit.runs.record import scored_stores
 from fusionkit.runs.shown_split import TEST
 
 
@@ -63,5 +64,4 @@ def _name_in(record: Mapping[str, Any], data: LabelledExamples) -> str:
     """The name that a run's record has for the data: where stores share a name, part of the digest is added to it."""
     spec = record["spec"]
     judges: str = spec.get("evaluate_on") or (spec.get("mix") or "").split(",")[-1].partition(":")[0] or spec["store"]
-    names = str(record.get("evaluated")).split(", ")
-    return dict(zip(judges.split(","), names, strict=False)).get(data.digest or "", data.name)
+    return dict(zip(judges.split(","), map(str, scored_stores(record)), strict=False)).get(data.digest or "", data.name)

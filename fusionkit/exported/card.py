@@ -81,20 +81,30 @@ def _front_matter(config: Mapping[str, Any]) -> dict[str, Any]:
         "pipeline_tag": types[0] if len(types) == 1 and types[0] != "other" else None,
         "tags": ["fusionkit", "late-fusion", fusion_kind(spec["fusion"]), *(types if len(types) > 1 else [])],
         "metrics": sorted({result.metric_type for result in results}) or None,
-        "model_name": f"{_line(spec['label'])} ({spec['fusion']}, {spec['head']})",
+        "model_name": f"{_line(','.join(called for called, _ in tasks.values()))} ({spec['fusion']}, {spec['head']})",
         "eval_results": results or None,
     }
 
 
 def _tasks(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Each task's column and kind, by the task's name; the name is ``""`` in a run of one task."""
+    """What each task is called in the card, and its kind, by the task's name; the name is ``""`` in a run of one task.
+    A task is called by its column, or by its name where each task has a store of its own: columns of several stores
+    often have one name.
+    """
     spec = config["spec"]
     if not others_of(dict(config)):
         return {"": (spec["label"], spec["task"])}
     tasks = tasks_of(spec["task"])
-    return {
-        name: (column, task.name) for (name, task), column in zip(tasks.items(), spec["label"].split(","), strict=True)
-    }
+    called = tasks if spec.get("task_stores") else spec["label"].split(",")
+    return {name: (own, task.name) for (name, task), own in zip(tasks.items(), called, strict=True)}
+
+
+def _columns_of(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The columns by role that each task reads; one entry where all tasks read the same examples."""
+    told: Mapping[str, Any] = config["encoding"]["columns"]
+    if not config["spec"].get("task_stores"):
+        return [told]
+    return [told, *(each["encoding"]["columns"] for each in others_of(dict(config)).values())]
 
 
 def _of_task(score: str, tasks: Mapping[str, Any]) -> tuple[str, str]:
@@ -112,7 +122,11 @@ def _body(config: Mapping[str, Any]) -> str:
     label, whole = " and ".join(column for column, _ in tasks.values()), "task" if "" in tasks else "tasks"
     names = (label, spec["fusion"], spec["head"], config["encoder"], told, config["data"])
     label, fusion, head, encoder, task, data = map(escaped, names)
-    example, kinds = USES[input_kind(config["encoding"]["columns"])]
+    read_kinds = list(dict.fromkeys(map(input_kind, _columns_of(config))))
+    example, kinds = USES[read_kinds[0]][0], " or ".join(USES[kind][1] for kind in read_kinds)
+    others = "".join(
+        f"`fusionkit.load(…, takes={kind!r})` loads the tasks that read {kind}.\n\n" for kind in read_kinds[1:]
+    )
     place = ', encoder="FOLDER OF THE ENCODER"' if config["encoder_kind"] == "folder" else ""
     tested = (
         "Scored on test, which was read once. The epoch was chosen by validation."
@@ -166,7 +180,7 @@ predictor = fusionkit.load("FOLDER OR HUB ID OF THIS MODEL"{place})
 predictor.predict({example})
 ```
 
-From the command line: `fusionkit predict FOLDER --input new.jsonl --json`.
+{others}From the command line: `fusionkit predict FOLDER --input new.jsonl --json`.
 
 {_code(config)}## Encoder
 
@@ -228,14 +242,19 @@ def _data_rows(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The data that the head was trained on."""
     spec = config["spec"]
     drawn = f"{spec['shots']} a class, drawn by seed {spec['data_seed']}" if spec.get("shots") else "all"
-    columns = ", ".join(f"{role} {name}" for role, name in config["encoding"]["columns"].items() if name)
+    read = [", ".join(f"{role} {name}" for role, name in each.items() if name) for each in _columns_of(config)]
+    labels = spec["label"].split(",") if len(read) > 1 else [spec["label"]]
+    called = [f" of {name}" for name in _tasks(config)] if len(read) > 1 else [""]
     found = [
         ("name", config["data"]),
-        ("columns", f"{columns}, labels {spec['label']}"),
+        *(
+            (f"columns{of}", f"{columns}, labels {label}")
+            for of, columns, label in zip(called, read, labels, strict=True)
+        ),
         ("training examples", drawn),
         ("fingerprint of its examples", config["data_identity"]),
     ]
-    stores = spec.get("mix") or spec.get("store")
+    stores = spec.get("task_stores") or spec.get("mix") or spec.get("store")
     return [*found, ("store of its states", stores)] if stores else found
 
 
@@ -313,9 +332,9 @@ def _encoder_rows(config: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _labels(config: Mapping[str, Any]) -> str:
     """The classes of each task that has any."""
-    others, label = others_of(dict(config)), config["spec"]["label"]
+    others = others_of(dict(config))
     found = []
-    for column, part in zip(label.split(",") if others else [label], [config, *others.values()], strict=True):
+    for (column, _), part in zip(_tasks(config).values(), [config, *others.values()], strict=True):
         if part["labels"]:
             cut = part.get("threshold")
             how = "One of" if cut is None else f"Each whose probability is above {cut:.4g}, of"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,10 @@ from huggingface_hub import errors, snapshot_download
 
 from fusionkit.errors import FusionkitError, UsageError, first_line
 from fusionkit.exported.config import BUNDLED, CARD, CONFIG, ENCODER, INSIDE, WEIGHTS, open_folder
+from fusionkit.io.files import read_json
 from fusionkit.runs.find_run import find_folders, is_export
-from fusionkit.runs.folder import DELTA
+from fusionkit.runs.folder import DELTA, RECORD
+from fusionkit.runs.records_file import TAKEN_FROM
 from fusionkit.specs import parse_untrained
 
 if TYPE_CHECKING:
@@ -39,7 +41,15 @@ def find_heads(place: str | Path, hub: bool = True) -> dict[Path, bool]:
         return {path: True}
     if hub and not path.exists() and is_hub_id(str(place)):
         return {fetched(str(place)): True}
-    return {folder: is_export(folder) for folder in find_folders(path)}
+    folders = find_folders(path)
+    if len(folders) > 1:  # of one run, an error says why it cannot answer
+        folders = [folder for folder in folders if _can_answer(read_json(folder / RECORD))] or folders
+    return {folder: is_export(folder) for folder in folders}
+
+
+def _can_answer(record: Mapping[str, Any]) -> bool:
+    """Whether a run has weights and answers about texts, which heads for masked sub-tokens do not."""
+    return TAKEN_FROM not in record and record["spec"]["task"] != "mlm"
 
 
 def open_heads(

@@ -42,7 +42,7 @@ from fusionkit.io.files import (
     write_durably,
     write_json,
 )
-from fusionkit.plural import counted
+from fusionkit.plural import counted, few
 from fusionkit.runs.choice import best_of_each_task, best_run, listed_runs
 from fusionkit.runs.find_run import find_run, is_export
 from fusionkit.runs.folder import DELTA, RECORD, RunsFolder
@@ -267,24 +267,15 @@ def export_run(
     Args:
         run: the run's folder or the beginning of it; with ``best`` a folder of runs of one task.
         to: a new place or an empty folder.
-        overwrite: replace the export that is there; nothing but an export is replaced. best: take the
-            run that :func:`fusionkit.runs.choice.best_run` chooses by validation. with_encoder: write the whole encoder
-            too, as a model that transformers loads, with what was trained of it.
+        overwrite: replace the export that is there; a folder with other files, or ``.git``, is not replaced. best: take
+            the run that :func:`fusionkit.runs.choice.best_run` chooses by validation. with_encoder: write the whole
+            encoder too, as a model that transformers loads, with what was trained of it.
 
     Raises:
         UsageError: no such run, several of them, or ``to`` holds something. StoreError: the run is damaged.
     """
     folder = Path(to).expanduser().absolute()
-    _recover(folder)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        ours = folder.is_dir() and may_replace(folder)
-        if not (ours and overwrite):
-            raise UsageError(
-                f"{folder} holds {'another export' if ours else 'something else'}",
-                expected="a new place or an empty folder",
-                received="an exported head" if ours else "a file" if folder.is_file() else "a folder with other files",
-                remedy="replace it with --overwrite, or choose another --to" if ours else "choose another --to",
-            )
+    _refuse_occupied(folder, overwrite)
     if best:
         runs = RunsFolder(Path(run).expanduser())
         run = runs.path / best_run(runs.frame())
@@ -309,16 +300,45 @@ def export_run(
     return head
 
 
-def export_best_of_each(runs: str | Path, to: str | Path, **how: Any) -> dict[str, FusedHead]:
+def _refuse_occupied(folder: Path, overwrite: bool) -> None:
+    """Raise UsageError if a folder holds something that must not be replaced."""
+    _recover(folder)
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    ours = folder.is_dir() and may_replace(folder)
+    if not (ours and overwrite):
+        raise UsageError(
+            f"{folder} holds {'another export' if ours else 'something else'}",
+            expected="a new place or an empty folder",
+            received="an exported head" if ours else "a file" if folder.is_file() else "a folder with other files",
+            remedy="replace it with --overwrite, or choose another --to" if ours else "choose another --to",
+        )
+    if strange := sorted({each.name for each in folder.iterdir()} - {CONFIG, WEIGHTS, DELTA, CARD, ENCODER}):
+        raise UsageError(
+            f"{folder} holds files that do not belong to the export: --overwrite would remove them",
+            expected="the export's own files alone",
+            received=few(strange, 3),
+            remedy="move them elsewhere, or choose another --to; nothing was touched",
+        )
+
+
+def export_best_of_each(
+    runs: str | Path, to: str | Path, *, overwrite: bool = False, with_encoder: bool = False
+) -> dict[str, FusedHead]:
     """Export the best head by validation of each task in a folder of runs, into a subfolder of ``to`` per task.
 
     Args:
-        how: ``overwrite`` and ``with_encoder``, as in :func:`export_run`.
+        overwrite, with_encoder: as in :func:`export_run`.
 
     Returns:
-        each head by the name of its subfolder. Errors as in :func:`export_run`, raised before anything is written where
-        possible.
+        each head by the name of its subfolder. Errors as in :func:`export_run`; all subfolders are checked before the
+        first is written.
     """
-    folder = RunsFolder(Path(runs).expanduser())
+    folder, target = RunsFolder(Path(runs).expanduser()), Path(to).expanduser().absolute()
     chosen = best_of_each_task(folder.frame())
-    return {name: export_run(folder.path / digest, Path(to) / name, **how) for name, digest in chosen.items()}
+    for name in chosen:
+        _refuse_occupied(target / name, overwrite)
+    return {
+        name: export_run(folder.path / digest, target / name, overwrite=overwrite, with_encoder=with_encoder)
+        for name, digest in chosen.items()
+    }

@@ -234,6 +234,11 @@ def test_the_best_head_of_each_task_is_exported_with_its_spread_over_seeds(runs:
     told = caught.value.what.splitlines()
     assert len(told) == 7
     assert all(path.parent.name in caught.value.what for path in runs.glob("*/run.json"))
+    (tmp_path / "taken" / "tags").mkdir(parents=True)
+    (tmp_path / "taken" / "tags" / "thesis.txt").touch()
+    with pytest.raises(UsageError, match="tags holds something else"):
+        export_best_of_each(runs, tmp_path / "taken")
+    assert [path.name for path in (tmp_path / "taken").iterdir()] == ["tags"]
     heads = export_best_of_each(runs, tmp_path / "heads")
     assert sorted(heads) == ["label", "label-tags", "share", "tags"]
     records = [read_json(path) for path in runs.glob("*/run.json")]

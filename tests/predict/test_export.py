@@ -140,7 +140,10 @@ def test_an_occupied_place_is_refused_and_left_alone(runs: list[Path], exported:
     (occupied / "thesis.txt").write_text("years of work")
     file = tmp_path / "file"
     file.touch()
-    for place, overwrite in ((occupied, False), (occupied, True), (file, True), (runs[0], True), (exported[0], False)):
+    (exported[1] / ".git").mkdir()
+    (exported[1] / ".git" / "HEAD").write_text("ref: refs/heads/main")
+    taken = [(occupied, False), (occupied, True), (file, True), (runs[0], True), (exported[0], False)]
+    for place, overwrite in [*taken, (exported[1], True)]:
         before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
         with pytest.raises(UsageError, match="holds"):
             export_run(runs[1], place, overwrite=overwrite)
@@ -151,7 +154,6 @@ def test_an_occupied_place_is_refused_and_left_alone(runs: list[Path], exported:
 def test_an_export_replaces_another_whole_and_leaves_nothing_beside_it(
     runs: list[Path], exported: list[Path], tmp_path: Path
 ) -> None:
-    (exported[0] / "notes.txt").touch()
     export_run(runs[1], exported[0], overwrite=True)
     for file in ("config.json", "model.safetensors", "README.md"):
         assert (exported[0] / file).read_bytes() == (exported[1] / file).read_bytes()

@@ -8,19 +8,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
+import transformers
+from tokenizers import models, pre_tokenizers, trainers
 
 import fusionkit
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
+from fusionkit.encode import encode
 from fusionkit.encoder import Encoder, Tokenized, load_encoder
 from fusionkit.errors import UsageError
 from fusionkit.fit.train.decisions import predict
 from fusionkit.heads import reads_sequences
 from fusionkit.predict import Label, Number, Predictor, Tags
 from fusionkit.ragged import offsets_of
-from fusionkit.store import Store
+from fusionkit.sources import Columns, Source
+from fusionkit.specs import EncodeSpec
+from fusionkit.store import Store, open_store
 
+hf: Any = transformers
 MakeStore = Callable[..., Store]
 FitRun = Callable[..., Path]
 # rows, task, head, pool, fusion
@@ -230,3 +237,24 @@ def test_heads_over_an_untrained_encoder_find_it_again_and_lie_in_a_store_of_the
     fit_run(trained, runs, task="tagging", fusions=["linear"])
     frame = fusionkit.results(runs)
     assert set(frame["encoder"]) == {encoder.name, f"{encoder.name} (untrained 3)"}
+
+
+def test_words_for_a_head_over_texts_are_read_as_a_text(source: Source, fit_run: FitRun, tmp_path: Path) -> None:
+    """A byte-level tokenizer that was loaded for texts would drop the spaces between words."""
+    raw = tokenizers.Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    raw.train_from_iterator(["ab cd"], trainers.BpeTrainer(initial_alphabet=letters, show_progress=False))
+    torch.manual_seed(0)
+    sizes = {"n_positions": 64, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    hf.GPT2Model(hf.GPT2Config(vocab_size=raw.get_vocab_size(), **sizes)).save_pretrained(tmp_path / "gpt2")
+    hf.GPT2TokenizerFast(tokenizer_object=raw).save_pretrained(tmp_path / "gpt2")
+    columns, spec = Columns(text="text", labels=("label",)), EncodeSpec(rows="mean", dtype="float32", max_length=24)
+    encode(source, columns, tmp_path / "s", spec, load_encoder(str(tmp_path / "gpt2"), device="cpu"))
+    run = fit_run(open_store(tmp_path / "s"), fusions=["linear"])
+    words = source.splits["validation"].head(5).column("tokens").to_pylist()
+    [one] = fusionkit.load(run, device="cpu").runs
+    told = fusionkit.load(run, device="cpu").predict([" ".join(each) for each in words])
+    assert [each[one] for each in fusionkit.load(run, device="cpu", takes="words").predict(words)] == [
+        each[one] for each in told
+    ]

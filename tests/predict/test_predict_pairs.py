@@ -96,6 +96,11 @@ def test_a_live_answer_about_a_pair_is_the_stored_one(
     with pytest.raises(UsageError, match="reads texts") as caught:
         fusionkit.load(run, device="cpu", takes="texts")
     assert caught.value.expected == "one of pairs"
+    with pytest.raises(UsageError, match="each side of a pair is a text") as caught:
+        predictor.predict(["a", "b"], "xy")
+    assert caught.value.received == "one text for all pairs"
+    with pytest.raises(UsageError, match="1 "):
+        predictor.predict(["a", "b"], ["x", "\ud800"])
     frame = store["validation"].examples
     found = predictor.predict(frame["text"].tolist(), frame["pair"].tolist())
     decided, scores = stored_scores(store, predictor)

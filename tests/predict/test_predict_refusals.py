@@ -87,6 +87,17 @@ def test_a_failed_run_is_refused_by_name_and_left_out_of_its_folder(mine: Path, 
         fusionkit.load(mine.parent)
 
 
+@pytest.mark.parametrize("why", ["mlm", "taken"])
+def test_a_run_that_cannot_answer_is_left_out_of_its_folder(mine: Path, runs: Path, why: str) -> None:
+    other = sorted(folder for folder in runs.iterdir() if folder.is_dir())[1]
+    shutil.copytree(other, mine.parent / other.name)
+    spec = json.loads((mine / "run.json").read_text())["spec"]
+    change(mine, **({"spec": {**spec, "task": "mlm"}} if why == "mlm" else {"taken_from": "a.jsonl"}))
+    assert find_heads(mine.parent) == {mine.parent / other.name: False}
+    with pytest.raises(UsageError, match="masked sub-tokens" if why == "mlm" else "has no weights"):
+        fusionkit.load(mine)
+
+
 @pytest.mark.parametrize("field", ["encoding", "default", "hidden", "labels", "weights_sha256"])
 def test_a_run_that_an_earlier_version_kept_says_to_fit_again(mine: Path, field: str) -> None:
     change(mine, **{field: None})

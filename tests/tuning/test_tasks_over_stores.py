@@ -289,6 +289,9 @@ def test_a_run_with_nothing_to_train_is_scored(stores: TaskStores, tmp_path: Pat
 def test_a_whole_encoder_serves_all_tasks_of_its_export(stores: TaskStores, tmp_path: Path) -> None:
     record = trained(stores, run_of(stores, methods=["full"], max_steps=(4,)), tmp_path / "runs")
     export_run(record["folder"], tmp_path / "head", with_encoder=True)
+    card = (tmp_path / "head" / "README.md").read_text()
+    assert card.count("| columns of ") == 2
+    assert "loads the tasks that read" in card
     test = stores.store_of["kind"]["test"].examples
     kinds, texts = test["kind"].tolist(), test["text"].tolist()
     told = load(tmp_path / "head", device="cpu", takes="texts").predict(texts)
