@@ -41,7 +41,7 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
     else:
         if bool(tags) == bool(labels):
             raise UsageError(
-                f"{store.path} can teach {'more than one task' if tags else 'no task that was guessed'}",
+                f"{store.path} has {'tags and labels: either can be learned' if tags else 'neither tags nor labels'}",
                 expected="--task or --label",
                 received=known,
                 remedy=f"choose --task from {', '.join(TASKS)} and --label from the columns",
@@ -71,7 +71,7 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
         column = label or next(iter(_candidates(chosen, columns, train)), column)
         if not _is_numeric(values := _column(train, column)):
             found = "none in train" if values is None else f"values like {_no_number(values)!r}"
-            raise _unsuited(column, chosen, "a column of numbers, empty cells where one is missing", found, MEND)
+            raise _unsuited(column, chosen, "a column of numbers", found, MEND)
     if chosen.needs_pair and not pair:
         raise UsageError(
             f"the examples of {store.path} are no pairs",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fusionkit.dataset.control import control_columns, label_pool
 from fusionkit.dataset.mlm import load_masked
 from fusionkit.dataset.split import tasks_joined
-from fusionkit.dataset.targets import Columns, carve_validation, match_splits, without_strange_test
+from fusionkit.dataset.targets import NO_LABELS, Columns, carve_validation, match_splits, without_strange_test
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.plural import counted
@@ -159,7 +159,7 @@ def load_joint(store: Store, spec: RunSpec) -> TaskData:
         name: load_task(store, TASKS[part.task], part.label, part.pool, whole=True, among=among, control=spec.control)
         for name, part in parts.items()
     }
-    told = (" has no labels: not used", " has no example with all labels: not used")
+    told = (NO_LABELS, " has no example with all labels: not used")
     notes += [note.replace(*told) for part in data.values() for note in part.notes]
     return joined_data(data, notes)
 

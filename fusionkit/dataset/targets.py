@@ -30,6 +30,9 @@ VALIDATION_SHARE = 0.1
 Columns = dict[str, tuple[list[Any], NDArray[np.bool_]]]
 
 
+NO_LABELS = " has no labels: not used"  # the end of a note on a split
+
+
 def match_splits(
     store: Store,
     columns: Columns,
@@ -44,7 +47,7 @@ def match_splits(
     splits, known = {}, set(names)
     for name, (gold, present) in columns.items():
         if not present.any():
-            notes.append(f"{name} has no labels: not used")
+            notes.append(f"{name}{NO_LABELS}")
             continue
         examples, pooled = np.flatnonzero(present), unpooled or pool in ("mean", "max")
         reads = "all" if pooled else "last" if pool == "last" else "first"
@@ -74,15 +77,21 @@ def _unseen(split: TaskSplit, task: Task, known: set[str]) -> int:
 
 
 def without_strange_test(columns: Columns, task: Task, names: Sequence[str], notes: list[str]) -> Columns:
-    """The columns without a test split that has no label of train, such as -1 throughout: no answer could be right.
-    Only for tasks of one class an example; a note says so.
+    """The columns without a test split that cannot be scored, such as -1 throughout: none of its labels occurs in
+    train, or all of its numbers are equal. Not for tasks of several labels an example, or of tags; a note says so.
     """
-    if "test" not in columns or task.unit != "example" or task.numeric or task.several:
+    if "test" not in columns or task.unit != "example" or task.several:
         return columns
-    told = {label for label in columns["test"][0] if label is not None}
-    if not told or told & set(names):
+    gold, present = columns["test"]
+    told = {gold[place] for place in np.flatnonzero(present)}
+    if task.numeric:
+        if len(told) != 1 or present.sum() < 2:
+            return columns
+        notes.append(f"test: all of its numbers are {told.pop():g}: it is left out")
+    elif not told or told & set(names):
         return columns
-    notes.append(f"test: no label of it occurs in train ({few(sorted(told), 4)}): it is left out")
+    else:
+        notes.append(f"test: no label of it occurs in train ({few(sorted(told), 4)}): it is left out")
     return {name: column for name, column in columns.items() if name != "test"}
 
 

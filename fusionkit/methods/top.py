@@ -27,19 +27,19 @@ class Top:
         self.m = m
 
     def lowest_layer(self, depth: int) -> int:
-        """``L − m + 1``."""
+        """``L − m + 1``; UsageError for an encoder that has fewer than m layers."""
+        if self.m > depth:
+            raise UsageError(
+                f"the encoder has fewer than {counted(self.m, 'layer')}",
+                expected=f"top:m with m from 1 to {depth}",
+                received=f"top:{self.m}",
+                remedy="choose fewer, or --method full",
+            )
         return depth - self.m + 1
 
     def attach(self, model: Any, structure: Structure) -> Attached:
         """UsageError for an encoder whose layers are one module, or that has fewer than m layers."""
         structure.refuse_one_layer(f"top:{self.m}")
-        if self.m > structure.depth:
-            raise UsageError(
-                f"the encoder has fewer than {counted(self.m, 'layer')}",
-                expected=f"top:m with m from 1 to {structure.depth}",
-                received=f"top:{self.m}",
-                remedy="choose fewer, or --method full",
-            )
         lowest = self.lowest_layer(structure.depth)
         found = {name: parameter for name, (layer, parameter) in structure.parameters().items() if layer >= lowest}
         return Attached(model, structure, trains(model, found), lowest_layer=lowest)

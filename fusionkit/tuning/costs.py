@@ -19,6 +19,7 @@ from fusionkit.fit.model.joint import Model
 from fusionkit.fit.model.precision import products_in
 from fusionkit.fit.train.meter import Meter
 from fusionkit.fit.train.result import RunState
+from fusionkit.fit.train.schedule import precision_of
 from fusionkit.methods.attached import Attached
 from fusionkit.methods.per_task import OF
 from fusionkit.specs import RunSpec
@@ -34,7 +35,8 @@ def costs_of(
     counted, and of several processes the first one's part of the minibatch.
     """
     spec, draw = run.spec, run.draw.streams[0]
-    minibatch = np.arange(min(len(draw), next(iter(parts_of(spec).values())).batch_size))
+    task, part = next(iter(parts_of(spec).items()))
+    minibatch = np.arange(min(len(draw), part.batch_size))
     pieces = pieces_of(draw, minibatch, spec.accumulate, ranks)[0]
     forward = activations = 0
     gradients: dict[int, int] = {}  # bytes, by the id of the weights that have one
@@ -56,7 +58,7 @@ def costs_of(
             before = meter.flops
             attached.train()
             model.train()
-            with products_in(spec.compute_dtype, device, stacked=False):
+            with products_in(precision_of(spec, task), device, stacked=False):
                 loss = model.loss(draw.batch(piece, run.layers).on(device))
                 if attached.penalty is not None:
                     loss = loss + attached.penalty() / len(pieces)
@@ -72,7 +74,12 @@ def costs_of(
     count, learned = sum(map(len, pieces)), sum(weights.nbytes for weights in optimizer.weights)
     every = {
         id(each): each.nbytes
-        for each in (*attached.model.parameters(), *attached.trainable.values(), *model.parameters())
+        for each in (
+            *attached.model.parameters(),
+            *attached.trainable.values(),
+            *model.parameters(),
+            *model.buffers(),  # a frozen LM head is one
+        )
     }
     kept, moments, made = sum(every.values()), 2 * learned, sum(gradients.values())
     return {
@@ -87,10 +94,11 @@ def costs_of(
 
 
 def task_weights(spec: RunSpec, attached: Attached, model: Model) -> dict[str, int]:
-    """What a run of several tasks keeps per task: its weights of the method and of its own fusion, without heads.
+    """The weights that train in a run of several tasks, of the method and of the fusion, without heads. With
+    ``--choose-epoch each`` every task keeps its own copy of the shared ones.
 
     Returns:
-        ``parameters_per_task``, of the first task, and ``shared_parameters``, which train and which all tasks share.
+        ``parameters_per_task``, those of the first task alone, and ``shared_parameters``, those of all tasks together.
     """
     name, *_ = parts_of(spec)
     own = sum(weights.numel() for each, weights in attached.trainable.items() if each.endswith(f"{OF}{name}"))

@@ -39,7 +39,7 @@ class Optimizer:
         steps: int,
     ) -> None:
         self._spec, self._steps = spec, steps
-        rate = spec.encoder_lr or 0.0
+        rate = spec.encoder_lr or 0.0  # frozen runs of several tasks have none
         groups: dict[Group, list[nn.Parameter]] = {}
         for weights in head:
             groups.setdefault((spec.lr, spec.weight_decay), []).append(weights)

@@ -36,12 +36,12 @@ from fusionkit.fit.train.evaluate import Evaluator
 from fusionkit.fit.train.inputs import training_split
 from fusionkit.fit.train.loop import Ended, OnEpoch, denormals_as_zero, diverged, fresh_model
 from fusionkit.fit.train.result import BestEpoch, DivergenceError, RunResult, RunState, results_of
+from fusionkit.fit.train.schedule import precision_of
 from fusionkit.fit.train.stopwatch import Stopwatch
-from fusionkit.heads import gives_numbers
 from fusionkit.machine.memory import out_of_memory
 from fusionkit.methods.attached import Attached
 from fusionkit.methods.per_task import all_own
-from fusionkit.specs import FLOAT32, WINDOW, RunSpec
+from fusionkit.specs import WINDOW, RunSpec
 from fusionkit.tasks import parts_of
 from fusionkit.tuning.best_epochs import with_better_tasks
 from fusionkit.tuning.costs import costs_of, task_weights
@@ -211,7 +211,7 @@ class TunedRun:
         if ranks.rank:
             seed_of(spec, STEP, number, ranks.rank)  # each rank has its own dropout
         for piece, share in zip(pieces[mine], shares[mine], strict=True):
-            with products_in(self._precision_of(draw.name), self._device, stacked=False):
+            with products_in(precision_of(spec, draw.name), self._device, stacked=False):
                 loss = self._model.loss(draw.batch(piece, layers).on(self._device), share)
                 if self._attached.penalty is not None:
                     loss = loss + self._attached.penalty() / len(pieces)
@@ -220,11 +220,6 @@ class TunedRun:
         ranks.sum_gradients(self._optimizer.weights)
         self._optimizer.step(number)
         return float(ranks.sum(torch.tensor(total, dtype=torch.float64))), len(examples)
-
-    def _precision_of(self, task: str) -> str:
-        """The precision of a task's steps: a task of numbers among others has float32."""
-        own = self._spec.is_multi and gives_numbers(parts_of(self._spec)[task].head)
-        return FLOAT32 if own else self._spec.compute_dtype
 
     def _end_epoch(self, epoch: int) -> None:
         """Score validation, and keep the best epoch so far."""

@@ -169,7 +169,9 @@ def _inputs(given: Sequence[Any], named: Mapping[str, Any]) -> dict[int | str, A
 def _tried(encoder: Encoder) -> Inputs:
     """Sub-tokens, mask and segments ``[2, length]``; the second sequence is half as long as the first."""
     config = encoder.model.config
-    seen = [size + 8 for name in WINDOWS if isinstance(size := getattr(config, name, None), int)]
+    told = [getattr(config, name, None) for name in WINDOWS]  # Longformer has a list, one window a layer
+    windows = [size for one in told for size in (one if isinstance(one, (list, tuple)) else [one])]
+    seen = [size + 8 for size in windows if isinstance(size, int)]
     length = min(encoder.max_length, max(LEAST, *seen, 0), MOST)
     words = torch.randint(encoder.model.get_input_embeddings().num_embeddings, (2, length),
                           generator=torch.Generator().manual_seed(0))  # fmt: skip

@@ -116,6 +116,9 @@ def test_layers_that_an_encoder_does_not_have_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=what):
         apply(encoder("bert"), parse_method(method))
+    if method == "top:4":
+        with pytest.raises(UsageError, match=what):
+            parse_method(method).lowest_layer(3)
 
 
 @pytest.mark.parametrize(

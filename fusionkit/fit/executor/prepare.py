@@ -25,7 +25,7 @@ from fusionkit.fit.sweep.from_layer import highest_below, known_start, start_of
 from fusionkit.fit.sweep.fusion_choices import choose_fusion
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import rivals_of
-from fusionkit.fit.train.schedule import check_options, length_of
+from fusionkit.fit.train.schedule import check_options, check_rate, length_of
 from fusionkit.machine.devices import CPU
 from fusionkit.methods import parse_method
 from fusionkit.plural import counted
@@ -104,6 +104,7 @@ def prepare(
         refuse_redefined(spec)
         choose_fusion(store, spec.fusion, spec.fusion_layers, spec.method)
         check_options(spec)
+        check_rate(spec)
         data = context.data(spec)
         notes += data.notes
         for name, part in parts_of(spec).items():

@@ -122,7 +122,7 @@ def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: Mapping[str
         for part, size in (("fusion", fusion), ("head", head))
         if size and spec.freeze in (part, "both") and spec.init_part not in (part, "both")
     ]
-    if not parameters_of(model, trained=True):
+    if spec.is_frozen and not parameters_of(model, trained=True):
         notes.append(f"{spec.fusion} with --freeze {spec.freeze}: nothing is left to train, so it is only scored")
     return notes
 

@@ -25,7 +25,7 @@ from fusionkit.fit.loader.gpu import GpuLoader
 from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.fit.model.joint import Model, model_of
-from fusionkit.fit.model.precision import full_float32, has_bfloat16
+from fusionkit.fit.model.precision import full_float32
 from fusionkit.fit.model.warm_start import load_start_weights
 from fusionkit.fit.train.decisions import block_rows, score
 from fusionkit.fit.train.evaluate import Evaluator, StackedRuns, decide_all
@@ -40,7 +40,7 @@ from fusionkit.heads.softmax import Softmax
 from fusionkit.lm_head import LmHead
 from fusionkit.machine.devices import CPU, Streams
 from fusionkit.plural import counted
-from fusionkit.specs import FLOAT32, RunSpec
+from fusionkit.specs import RunSpec
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.tasks import parts_of
 from fusionkit.tasks.head_check import check_sides
@@ -143,8 +143,6 @@ class _Unit:
         runs = [RunState(spec, layers_of(spec), self._draws[spec.data_seed]) for spec in specs]
         self.epochs = max(run.length.epochs for run in runs)
         self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
-        if any(spec.compute_dtype != FLOAT32 for spec in specs) and device.type == "cpu" and not has_bfloat16():
-            self._tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
         self._reading = UnitInputs(specs, self._draws, self._layers, data, hidden, sharers, device, most_held)
         stored = self._reading.stored
         self._evaluator = Evaluator(data, stored, device) if Evaluator.can(data) and len(stored) else None

@@ -23,6 +23,7 @@ from fusionkit.errors import UsageError
 from fusionkit.heads import HEADS, LM_HEADS, decides_by_softmax, each_head, gives_numbers
 from fusionkit.options.entry import options_of
 from fusionkit.specs import FLOAT32, OF_METHODS, RunSpec
+from fusionkit.tasks import parts_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,6 +68,23 @@ def check_options(spec: RunSpec) -> None:
                 received=given,
                 remedy=f"leave {option} out, or choose another --head where the task has one",
             )
+
+
+def check_rate(spec: RunSpec) -> None:
+    """Raise UsageError for a method without a rate: nothing of the encoder would change."""
+    if not spec.is_frozen and spec.encoder_lr is None:
+        raise UsageError(
+            f"method {spec.method} has no rate for the encoder",
+            expected="encoder_lr, a number above 0",
+            received="None",
+            remedy="set encoder_lr, or make specs with fusionkit.fit.expand, which takes the method's default",
+        )
+
+
+def precision_of(spec: RunSpec, task: str) -> str:
+    """The precision of a task's steps through the encoder: a task of numbers among others has float32."""
+    own = spec.is_multi and gives_numbers(parts_of(spec)[task].head)
+    return FLOAT32 if own else spec.compute_dtype
 
 
 class Length(NamedTuple):

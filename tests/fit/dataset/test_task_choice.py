@@ -95,8 +95,8 @@ def test_a_column_guessed_among_several_is_said_once(
 
 
 REFUSED = [
-    ("both", None, None, "can teach more than one task", "choose --task from classification"),
-    ("nothing", None, None, "can teach no task that was guessed", "and --label from the columns"),
+    ("both", None, None, "has tags and labels: either can be learned", "choose --task from classification"),
+    ("nothing", None, None, "has neither tags nor labels", "and --label from the columns"),
     ("both", "taging", None, "unknown task 'taging'", "did you mean 'tagging'?"),
     ("both", None, "lable", "unknown column 'lable'", "did you mean 'label'?"),
     ("both", "tagging", "label", "column 'label' does not suit the task tagging", "choose another --label or --task"),

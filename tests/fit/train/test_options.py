@@ -22,12 +22,13 @@ from torch import Tensor
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunGroups, RunsFolder, expand, fit, summarise
+from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.decisions import score
 from fusionkit.fit.train.inputs import training_split
 from fusionkit.fit.train.loop import train_run, train_unit
 from fusionkit.fit.train.result import RunResult
-from fusionkit.fit.train.schedule import balanced_weights, rate_factor
+from fusionkit.fit.train.schedule import balanced_weights, check_rate, rate_factor
 from fusionkit.fit.vectorized.adam import clipped, limits_of
 from fusionkit.options.entry import options_of
 from fusionkit.specs import SCHEDULES, RunSpec
@@ -393,12 +394,14 @@ def test_runs_of_two_precisions_go_into_stacks_of_their_own_and_are_told_apart(
     assert table["runs"].tolist() == [2, 2]
 
 
-def test_a_cpu_without_bfloat16_instructions_says_so_once(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fusionkit.fit.train.loop.has_bfloat16", lambda: False)
-    data, told = toy(), list[str]()
-    narrow = run_spec(data, epochs=1, compute_dtype="bfloat16")
-    for specs in ([replace(narrow, compute_dtype="float32")], [narrow, replace(narrow, init_seed=1)]):
-        list(train_unit(specs, data, lambda _: (1,), HIDDEN, lambda _: None, tell=told.append))
+def test_a_cpu_without_bfloat16_instructions_says_so_once(
+    corpus_store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusionkit.fit.executor.context.has_bfloat16", lambda: False)
+    store, told = corpus_store("words"), list[str]()
+    narrow, other = expand(store, task="tagging", fusions=("last",), seeds=2, epochs=(1,), compute_dtype="bfloat16")
+    for specs in ([replace(narrow, compute_dtype="float32")], [narrow, other]):
+        list(SweepContext(store).train(specs, lambda _: None, tell=told.append))
     assert told == ["this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32"]
 
 
@@ -467,3 +470,10 @@ def test_each_run_of_a_unit_stops_by_its_own_scores_and_keeps_its_own_weights(to
         lengths.add(len(scores))
     assert len(lengths) > 2
     assert seen == dict.fromkeys(specs, 30)  # a bar over epochs comes to its end
+
+
+def test_training_the_encoder_without_a_rate_is_refused() -> None:
+    spec = RunSpec(store="s", task="classification", label="label", fusion="last", head="classifier", method="full")
+    with pytest.raises(UsageError, match="method full has no rate for the encoder"):
+        check_rate(spec)
+    check_rate(replace(spec, encoder_lr=1e-4))

@@ -152,11 +152,13 @@ def test_a_missing_number_is_refused_with_its_example(make_store: MakeStore, spl
 
 
 def test_a_split_without_any_number_is_not_used(make_store: MakeStore) -> None:
-    blind = [{k: v for k, v in row.items() if k != "score"} | {"score": None} for row in pairs(TEST)]
-    some = make_store("mean", train=pairs(TRAIN), validation=pairs(VALIDATION), test=blind)
-    data = load_task(some, *choose_task(some, None, None), None)
-    assert data.test is None
-    assert "test has no labels: not used" in data.notes
+    notes = {None: "test has no labels: not used", -1.0: "test: all of its numbers are -1: it is left out"}
+    for number, note in notes.items():
+        blind = [{**row, "score": number} for row in pairs(TEST)]
+        some = make_store("mean", train=pairs(TRAIN), validation=pairs(VALIDATION), test=blind)
+        data = load_task(some, *choose_task(some, None, None), None)
+        assert data.test is None
+        assert note in data.notes
 
 
 def test_one_number_throughout_is_nothing_to_learn(make_store: MakeStore) -> None:
