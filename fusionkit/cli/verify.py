@@ -48,6 +48,7 @@ def verify(
         repaired = {}
         if repair and faults:
             repaired, faults = faults, _repair(opened, faults, bars, **how)
+            opened = given_store(store)  # its manifest has other checksums now
     differences = []
     if sample is not None and not faults:
         from fusionkit.encode.repair import compare_sample
@@ -70,8 +71,9 @@ def verify(
     if sample and differences:
         rows = [[str(d.layer), f"{d.largest:.2e}", f"{d.cosine:.8f}"] for d in differences]
         columns = [("layer", "right"), ("largest difference", "right"), ("smallest cosine", "right")]
+        unit = "sequence" if opened.sides == 2 else "example"
         whole = sum(opened[split].sequences for split in opened.splits)
-        out().print(table(f"{counted(min(sample, whole), 'example')}, stored beside live", columns, rows))
+        out().print(table(f"{counted(min(sample, whole), unit)}, stored beside live", columns, rows))
 
 
 def _read_all(store: Store, bars: ProgressBars) -> tuple[int, dict[str, str]]:

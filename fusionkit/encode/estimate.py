@@ -29,9 +29,9 @@ from fusionkit.encoder import Encoder
 from fusionkit.sources import Columns, Examples, Source, prepared
 from fusionkit.specs import MASKED, PER_SEQUENCE, EncodeSpec, canonical_json
 from fusionkit.store.chunks import compressed
-from fusionkit.store.layout import CHUNK_BYTES, LM_HEAD, StatesLayout, balanced_rows_per_chunk, examples_path, row_bytes
+from fusionkit.store.layout import CHUNK_BYTES, StatesLayout, balanced_rows_per_chunk, examples_path, row_bytes
 from fusionkit.store.manifest import read_plan, sequences_of, split_layout
-from fusionkit.store.presence import states_path
+from fusionkit.store.presence import LM_HEAD, states_path
 
 SAMPLE_EXAMPLES = 20_000  # per split; a larger split is scaled up from a sample of this size
 MEASURED_SECONDS = 2.0
@@ -212,7 +212,8 @@ def _choices(
     rest = size - stored(rows, layers, dtype)
     found = {}
     if plan["rows"] not in (*PER_SEQUENCE, MASKED) and not columns.tags:
-        found["--rows mean or cls"] = rest + stored(sequences, layers, dtype)
+        other = "last" if plan["encoder"].get("causal") else "cls"
+        found[f"--rows mean or {other}"] = rest + stored(sequences, layers, dtype)
     if layers > 4:
         found["--layers -4:"] = rest + stored(rows, 4, dtype)
     found["--layers -1"] = rest + stored(rows, 1, dtype)

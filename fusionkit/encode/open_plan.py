@@ -37,7 +37,7 @@ def open_plan(job: Job, overwrite: bool, stop: Callable[[], bool] = lambda: Fals
     Raises:
         IdentityError: the place holds a store with another identity or compression. UsageError: the finished store
             would be larger than the job's budget, or a store to be replaced has other files in its folder.
-            StoppedError: ``stop`` returned True while a new plan was made.
+        StoppedError: ``stop`` returned True while a new plan was made.
     """
     out = job.out
     plan = _found(job, overwrite)
@@ -137,8 +137,11 @@ def _requested(job: Job) -> dict[str, Any]:
 
 
 def _request_of(known: dict[str, Any]) -> dict[str, Any]:
-    """The identity and compression that a plan or manifest records."""
-    return {"pair_as": "one", **known["identity"], "compression": known["compression"]}
+    """The identity and compression that a plan or manifest records. A build of a package for another device,
+    ``2.13.0+cpu``, is no other version.
+    """
+    versions = {name: number.partition("+")[0] for name, number in known["identity"]["versions"].items()}
+    return {"pair_as": "one", **known["identity"], "versions": versions, "compression": known["compression"]}
 
 
 def _is_begun(out: Place, wanted: dict[str, Any]) -> bool:

@@ -22,9 +22,7 @@ from fusionkit.specs import digest_of
 from fusionkit.store.chunks import written_checksum
 from fusionkit.store.layout import chunk_name, part_path
 from fusionkit.store.manifest import read_manifest, read_plan, split_layout
-from fusionkit.store.presence import STATES, is_complete, states_path
-
-PARTS, FAILED = "parts", "failed"
+from fusionkit.store.presence import FAILED, PARTS, STATES, is_complete, states_path
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ from fusionkit.plural import counted
 from fusionkit.ragged import IntArray
 from fusionkit.store.layout import (
     FORMAT,
-    LM_HEAD,
     NOT_MASKED,
     PAIRS,
     VERSION,
@@ -42,7 +41,7 @@ from fusionkit.store.layout import (
     small_arrays,
 )
 from fusionkit.store.manifest import is_two, sequences_of, split_layout
-from fusionkit.store.presence import PLAN
+from fusionkit.store.presence import LM_HEAD, PLAN
 from fusionkit.store.verify import small_files
 
 

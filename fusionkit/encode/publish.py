@@ -20,11 +20,11 @@ from fusionkit.errors import UsageError
 from fusionkit.io.files import disk_errors, sync_folder, sync_tree, write_durably
 from fusionkit.io.places import Place, is_file, is_folder, listed, reading, remove_below, sizes_below, upload
 from fusionkit.plural import few
-from fusionkit.store.presence import MANIFEST, PLAN, STATES, is_store, states_path
+from fusionkit.store.presence import FOLDERS, LM_HEAD, MANIFEST, PLAN, is_store, states_path
 
 MARKER = ".planning"  # on object storage
 COPYING = ".fusionkit-planning"  # in a local folder: what is copied, under a name that no other program gives
-OWN = {MANIFEST, PLAN, STATES, "examples", "parts", "failed", "lm_head.safetensors", COPYING, MARKER}  # of a store
+OWN = {MANIFEST, PLAN, LM_HEAD, *FOLDERS, COPYING, MARKER}  # of a store
 IMMOVABLE = (errno.EBUSY, errno.EXDEV)  # of a mount point; of a folder of a lower layer of an overlay file system
 
 
@@ -82,7 +82,7 @@ def clear_leftovers(out: Place) -> None:
         if not is_store(out):
             _empty(out)
         shutil.rmtree(out / COPYING)  # last, as above
-    for leftover in out.rglob("*.partial"):
+    for leftover in _partials(out):
         leftover.unlink(missing_ok=True)  # a worker that outlives its driver may rename it first
 
 
@@ -92,8 +92,15 @@ def has_leftovers(out: Path) -> bool:
         is_folder(out / COPYING)
         or is_file(out / PLAN)
         or any(path.name.startswith(f".{out.name}.") for path in listed(out.parent))
-        or next(out.rglob("*.partial"), None) is not None
+        or next(_partials(out), None) is not None
     )
+
+
+def _partials(out: Path) -> Iterator[Path]:
+    """Half-written files of a store; runs that lie in its folder have such files of their own."""
+    yield from out.glob("*.partial")
+    for folder in FOLDERS:
+        yield from (out / folder).rglob("*.partial")
 
 
 def refuse_foreign(out: Place) -> None:

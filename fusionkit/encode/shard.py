@@ -17,12 +17,12 @@ from typing import NamedTuple
 from fusionkit.encode.job import EncodeReport, Job, NoProgress
 from fusionkit.encode.lock import HeldError, only_encoder, refuse_other_shares
 from fusionkit.encode.open_plan import is_finished, left_as_it_is, open_plan
-from fusionkit.encode.part_records import PARTS, all_parts, finished_parts
+from fusionkit.encode.part_records import all_parts, finished_parts
 from fusionkit.encode.pipeline import commit, serial_parts
 from fusionkit.encode.publish import clear_leftovers
 from fusionkit.errors import StoppedError, UsageError
 from fusionkit.io.places import listed, place_errors
-from fusionkit.store.presence import is_complete, is_store
+from fusionkit.store.presence import PARTS, is_complete, is_store
 
 WAIT_SECONDS = 0.5
 
@@ -90,7 +90,8 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
         with _store_lock(job, stop):
             if is_complete(out):
                 manifest = open_plan(job, overwrite=False).plan
-                return EncodeReport("complete", time.perf_counter() - began, tokens, manifest)
+                outcome = ("resumed" if resumed else "encoded") if missing else "complete"  # another share committed it
+                return EncodeReport(outcome, time.perf_counter() - began, tokens, manifest)
             # The lock is held: most shares see from the number of records that others have work left.
             records = finished_parts(out, plan) if len(listed(out / PARTS)) >= len(parts) else {}
             if len(records) < len(parts):

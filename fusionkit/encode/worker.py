@@ -59,9 +59,8 @@ def do_part(job: EncodeJob, part: Part) -> dict[str, Any]:
     Raises:
         UnfitWorkerError: no part can be encoded here. FusionkitError: as encoding raises it.
     """
-    session = _encode_session(job)
-    with place_errors(session.store):
-        return asdict(session.do(part))
+    with place_errors(place_of(job.store)):
+        return asdict(_encode_session(job).do(part))
 
 
 class _EncodeSession:

@@ -57,18 +57,25 @@ def guess_columns(
     """The roles of a source's columns; a role given by name wins over the guess.
 
     Raises:
-        UsageError: a named column does not exist, or nothing looks like a text.
+        UsageError: a named column does not exist, one column is named for two roles, or nothing looks like a text.
     """
     examples = next(iter(source.splits.values()))
     names = examples.column_names
     for role, name in (("--text", text), ("--pair", pair), ("--tokens", tokens)):
         if name is not None and name not in names:
             raise unknown_name("column", name, names).at(role)
+    if text is not None and tokens is not None:
+        raise UsageError(
+            "--text and --tokens both name what is encoded",
+            expected="one of them",
+            received=f"--text {text} --tokens {tokens}",
+            remedy="leave one of them out",
+        )
     types = {field.name: field.type for field in examples.schema}
     first = examples.head(LOOKED_AT)
     lists = [name for name in names if is_list(types[name])]
     words = [name for name in lists if is_words(types[name])]
-    strings = [name for name in names if is_text(types[name])]
+    strings = [name for name in names if is_text(types[name]) and name != pair]
     if text is None and tokens is None:
         # Named columns first: a text beside a list of keywords or of class numbers is still the text.
         tokens = _first(TOKENS, words)
@@ -87,6 +94,12 @@ def guess_columns(
         )
     if pair is None and text is not None and (second := PAIRS.get(text.lower())):
         pair = _first((second,), strings)
+    if text is not None and pair == text:
+        raise UsageError(
+            f"both texts of a pair are the column {text!r}",
+            expected="two columns, --text and --pair",
+            remedy="name the other one",
+        )
     if tokens is not None:
         _refuse_numbers(source, first, tokens)
     used = {text, pair, tokens}

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from fusionkit.errors import DataError, UsageError
 from fusionkit.plural import counted
+from fusionkit.sources.examples import refuse_repeated
 from fusionkit.sources.text import read_lines
 from fusionkit.tags import are_span_tags
 
@@ -112,7 +113,8 @@ def layout_of(path: Path, given: Sequence[str] | None = None) -> ConllLayout:
 
     Raises:
         UsageError: the file has another number of columns than names were given.
-        DataError: no names were given, and fusionkit knows none for this number of columns.
+        DataError: no names were given, and fusionkit knows none for this number of columns; or two columns have one
+            name.
     """
     lines = _first_lines(path)
     some = [(number, line) for number, line in enumerate(lines, start=1) if not is_break(line)]
@@ -139,6 +141,7 @@ def layout_of(path: Path, given: Sequence[str] | None = None) -> ConllLayout:
             raise _not_conll(path, number, first, width)
         names = [INDEX, *known] if index == 0 else [*known]
     kept = {at: name for at, name in enumerate(names) if at != index and name not in LEFT_OUT}
+    refuse_repeated(path, [*kept.values()])
     aside = tuple(name for at, name in kept.items() if _repeats_comment(seen, at, name))
     return ConllLayout(tabs, width, {at: name for at, name in kept.items() if name not in aside}, index, aside)
 

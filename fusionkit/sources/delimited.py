@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from fusionkit.errors import DataError
-from fusionkit.sources.examples import Examples
+from fusionkit.sources.examples import Examples, refuse_repeated
 from fusionkit.sources.text import read_lines
 
 DECIMAL = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?$"
@@ -47,13 +47,7 @@ def _read(path: Path, parse: pacsv.ParseOptions, limit: int | None) -> Iterator[
     final, open_file = None, partial(pa.OSFile, os.fsencode(path))  # its name may not be UTF-8
     try:
         header = pacsv.open_csv(open_file(), read_options=read, parse_options=parse).schema.names
-        if repeated := sorted({name for name in header if header.count(name) > 1}):
-            raise DataError(
-                f"{path}: two columns are called {repeated[0]!r}",
-                expected="a name of its own for each column",
-                received=", ".join(header),
-                remedy="rename one of them in the header line",
-            )
+        refuse_repeated(path, header)
         convert = pacsv.ConvertOptions(column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False)
         for batch in pacsv.open_csv(open_file(), read_options=read, parse_options=parse, convert_options=convert):
             if batch.num_rows:

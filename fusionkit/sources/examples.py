@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +11,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from fusionkit.errors import DataError
+
 PIECE_EXAMPLES = 1000
 PIECE_BYTES = 4 << 20
 ROW_GROUP_BYTES = 8 << 20
 
 # A piece and the index of its first example → the changed piece, with the same number of examples.
 Change = Callable[[pa.RecordBatch, int], pa.RecordBatch]
+
+
+def refuse_repeated(path: Path, names: Sequence[str]) -> None:
+    """Raise DataError if two columns of a file have one name."""
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise DataError(
+            f"{path}: two columns are called {repeated[0]!r}",
+            expected="a name of its own for each column",
+            received=", ".join(names),
+            remedy="rename one of them",
+        )
 
 
 def first_of(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fusionkit.errors import DataError, first_line
-from fusionkit.sources.examples import PIECE_EXAMPLES, without_views
+from fusionkit.sources.examples import PIECE_EXAMPLES, refuse_repeated, without_views
 
 READ_BYTES = 1 << 20  # per column at once: one row group may hold all rows
 
@@ -22,10 +22,14 @@ def read_parquet(path: Path) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(pa.OSFile(os.fsencode(path)), buffer_size=READ_BYTES, pre_buffer=False) as file:
             if file.metadata.num_rows == 0:
                 raise DataError(f"{path} holds no rows", expected="one row an example", received="an empty table")
+            refuse_repeated(path, file.schema_arrow.names)
             named = b"huggingface" in (file.schema_arrow.metadata or {})
             change = _class_names_by(file.schema_arrow) if named else _without_dictionaries
             for batch in file.iter_batches(PIECE_EXAMPLES):
+                batch.validate(full=True)  # the reader takes bytes that are no UTF-8 for a text
                 yield change(batch)
+    except PermissionError:
+        raise
     except (ValueError, OSError) as error:  # Arrow's, or of `datasets`, which cannot read the names of classes
         raise DataError(
             f"{path} is not a readable Parquet file", received=first_line(error), remedy="write it again"

@@ -1,4 +1,4 @@
-"""The store: its layout, manifest, writer, reader and verification."""
+"""The store: its layout, manifest, reader and verification."""
 
 from typing import TYPE_CHECKING
 

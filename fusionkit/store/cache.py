@@ -1,7 +1,7 @@
 """A disk cache of fetched or decoded chunks: raw files under a size limit; least recently used ones are removed.
 
 ``FUSIONKIT_CACHE`` sets the limit (``50GB``; ``0`` keeps nothing; 20 GB unless set), ``FUSIONKIT_CACHE_DIR`` the
-folder (``fusionkit`` in ``XDG_CACHE_HOME`` or ``~/.cache`` unless set).
+folder in which its folder ``chunks`` lies (``fusionkit`` in ``XDG_CACHE_HOME`` or ``~/.cache`` unless set).
 """
 
 from __future__ import annotations
@@ -94,14 +94,26 @@ class ChunkCache:
             total -= size
 
 
+def _default_folder() -> Path:
+    if named := os.environ.get("FUSIONKIT_CACHE_DIR"):
+        return Path(named)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusionkit"
+    except RuntimeError as error:
+        raise UsageError(
+            "there is no folder for the cache",
+            received="a user without a home folder",
+            remedy="set FUSIONKIT_CACHE_DIR",
+        ) from error
+
+
 def default_cache() -> ChunkCache:
     """The cache as the environment variables set it.
 
     Raises:
-        UsageError: ``FUSIONKIT_CACHE`` is no number of bytes.
+        UsageError: ``FUSIONKIT_CACHE`` is no number of bytes, or there is no folder for it.
     """
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusionkit"
-    folder = Path(os.environ.get("FUSIONKIT_CACHE_DIR") or default) / "chunks"
+    folder = _default_folder() / "chunks"
     given = os.environ.get("FUSIONKIT_CACHE", "")
     if not given:
         return ChunkCache(folder, DEFAULT_LIMIT)

@@ -6,6 +6,7 @@
     STORE/examples/{split}.parquet         the source's columns
     STORE/lm_head.safetensors              the encoder's LM head, only with rows of masked-tokens
     STORE/parts/{split}-{00000}.json       one finished part (one chunk of hidden_states)
+    STORE/failed/{split}-{00000}.json      a part that could not be encoded, until it is tried again
 
 A chunk of ``hidden_states`` is ``[rows, layers, hidden]``, stored layer-major (Zarr's ``transpose`` codec): one
 layer of all its rows is contiguous. Four bytes of CRC-32C follow, little-endian. ``int8`` states have another array
@@ -29,7 +30,7 @@ from fusionkit.errors import StoppedError, StoreError, first_line
 from fusionkit.io.object_storage import Bounded
 from fusionkit.io.places import AnyPlace, Place, refusal, unreadable
 from fusionkit.specs import MASKED
-from fusionkit.store.presence import STATES, states_path
+from fusionkit.store.presence import EXAMPLES, STATES, states_path
 
 FORMAT, VERSION = "fusionkit-store", 1
 CHUNK_BYTES = 64 << 20
@@ -58,7 +59,6 @@ SMALL_ARRAYS = {
 # masked LMs take their labels.
 LABELS = {"mlm_labels": ("int32", "tokens")}
 NOT_MASKED = -100
-LM_HEAD = "lm_head.safetensors"
 
 # Only where a pair of texts is stored as two sequences: the two sequences of each example. The other arrays then have
 # entries for sequences; otherwise an example is one sequence.
@@ -159,7 +159,7 @@ def chunk_path(store: AnyPlace, split: str, chunk: int, array: str = "hidden_sta
 
 
 def examples_path(store: AnyPlace, split: str) -> AnyPlace:
-    return store / "examples" / f"{split}.parquet"
+    return store / EXAMPLES / f"{split}.parquet"
 
 
 def small_arrays(rows: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from fusionkit.errors import first_line
 from fusionkit.io.files import checked_bytes, damaged
 from fusionkit.io.places import Place
 from fusionkit.lm_head import LmHead
-from fusionkit.store.layout import LM_HEAD
+from fusionkit.store.presence import LM_HEAD
 
 REMEDY = "see `fusionkit verify`, then encode again with --overwrite"
 

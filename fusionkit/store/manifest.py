@@ -15,7 +15,6 @@ from fusionkit.specs import COMPRESSIONS, MASKED, digest_of
 from fusionkit.store.layout import (
     FORMAT,
     ITEM_BYTES,
-    LM_HEAD,
     PAIRS,
     SIDES,
     VERSION,
@@ -25,7 +24,7 @@ from fusionkit.store.layout import (
     expected_codecs,
     open_array,
 )
-from fusionkit.store.presence import MANIFEST, PLAN, is_complete, states_path
+from fusionkit.store.presence import LM_HEAD, MANIFEST, PLAN, is_complete, states_path
 
 MOST_CHUNKS = 1 << 20  # of a split: 64 TiB of states
 # The JSON type of each field; "*" is any name, a list has any length, integers are 0 or more.

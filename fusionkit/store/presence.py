@@ -1,10 +1,11 @@
-"""Whether a place holds a store: checks of file names that import no reader."""
+"""The names of a store's files and folders, and whether a place holds a store; without importing a reader."""
 
 from __future__ import annotations
 
 from fusionkit.io.places import AnyPlace, Place, is_file
 
-PLAN, MANIFEST, STATES = "plan.json", "manifest.json", "states.zarr"
+PLAN, MANIFEST, LM_HEAD = "plan.json", "manifest.json", "lm_head.safetensors"
+FOLDERS = STATES, EXAMPLES, PARTS, FAILED = "states.zarr", "examples", "parts", "failed"
 
 
 def is_store(path: Place) -> bool:

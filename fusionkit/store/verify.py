@@ -14,9 +14,9 @@ from fusionkit.io.files import damaged, sha256_of
 from fusionkit.io.object_storage import UnansweredError
 from fusionkit.io.places import Place, place_errors
 from fusionkit.store.chunks import chunk_fault, reading_fault
-from fusionkit.store.layout import LM_HEAD, chunk_name
+from fusionkit.store.layout import chunk_name
 from fusionkit.store.manifest import disagreement, read_manifest, split_layout
-from fusionkit.store.presence import MANIFEST, states_path
+from fusionkit.store.presence import EXAMPLES, LM_HEAD, MANIFEST, states_path
 
 READERS = 4  # remote files read at once
 
@@ -62,7 +62,7 @@ def verify_store(path: Place) -> Iterator[Checked]:
 def small_files(path: Path) -> dict[str, str]:
     """SHA-256 of every file of a planned store that is neither a chunk of states nor bookkeeping."""
     found = {}
-    for file in sorted([*states_path(path).rglob("*"), *(path / "examples").rglob("*"), path / LM_HEAD]):
+    for file in sorted([*states_path(path).rglob("*"), *(path / EXAMPLES).rglob("*"), path / LM_HEAD]):
         inside = file.relative_to(path)
         is_chunk = inside.parts[2:4] in (("hidden_states", "c"), ("scales", "c"))
         if file.is_file() and not is_chunk and not file.name.endswith(".partial"):

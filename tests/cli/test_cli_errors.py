@@ -39,7 +39,7 @@ MISTAKES: dict[str, tuple[int, str, str]] = {
     "fit {small} --out {out} --task clasification": (2, "unknown task", "did you mean 'classification'?"),
     "fit {small} --out {out} --task tagging": (2, "has no column for the task tagging", "name it with --label"),
     "fit {store} --out {out} --task tagging --label intent": (2, "does not suit the task tagging", "single values"),
-    "fit {store} --out {out}": (2, "can teach more than one task", "choose --task from"),
+    "fit {store} --out {out}": (2, "has tags and labels: either can be learned", "choose --task from"),
     "fit {store} --out {out} --label intnet": (2, "unknown column 'intnet'", "did you mean 'intent'?"),
     "fit {folder} --out {out}": (2, "folder is no store", "something else"),
     "fit {small} --out {folder}": (2, "folder is no folder of runs", "nothing was touched"),

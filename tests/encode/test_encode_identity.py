@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -127,7 +128,23 @@ def test_overwrite_removes_no_files_that_are_not_the_stores(
         encoded(few, store, rows="cls", overwrite=True)
     assert caught.value.received == "runs"
     assert content(store) == before
+    half = store / "runs" / ".run.json.1.partial"  # of a fit that is running
+    half.touch()
     assert encoded(few, store, overwrite=False).outcome == "complete"
+    assert half.exists()
+
+
+def test_a_build_for_another_device_is_no_other_version(
+    few: Source, encoded: Encoding, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = version("torch")
+    monkeypatch.setattr("fusionkit.encode.job.version", lambda name: f"{here.partition('+')[0]}+cu126")
+    with pytest.raises(IdentityError, match=r"versions\.transformers"):
+        encoded(few, store)
+    monkeypatch.setattr(
+        "fusionkit.encode.job.version", lambda name: version(name) + ("" if "+" in version(name) else "+cu126")
+    )
+    assert encoded(few, store).outcome == "complete"
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -134,3 +134,20 @@ def test_a_column_is_no_label_however_late_its_values_become_many() -> None:
     assert guess_columns(source) == Columns(text="text", labels=("kind",))
     few = source_of(text=[f"sentence {i}" for i in range(3000)], note=[*values["note"][:-2], "u", "u"])
     assert guess_columns(few) == Columns(text="text", labels=("note",))  # 200 different values, the most there may be
+
+
+@pytest.mark.parametrize(
+    ("roles", "what"),
+    [
+        ({"text": "a", "tokens": "words"}, "--text and --tokens both name what is encoded"),
+        ({"text": "a", "pair": "a"}, "both texts of a pair are the column 'a'"),
+    ],
+)
+def test_roles_that_contradict_each_other_are_refused(roles: dict[str, str], what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        guess_columns(source_of(a=LONG, words=[["a"]] * 16), **roles)
+
+
+def test_the_second_text_of_a_pair_is_not_guessed_to_be_the_first() -> None:
+    found = guess_columns(source_of(text=LONG, title=LONG), pair="text")
+    assert (found.text, found.pair) == ("title", "text")

@@ -112,3 +112,18 @@ def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "train.parquet")
     with pytest.raises(DataError, match="holds no rows"):
         read(tmp_path / "train.parquet")
+
+
+def test_bytes_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:
+    whole = pa.array(["ok", "cafe"])
+    spoiled = whole.buffers()[2].to_pybytes().replace(b"cafe", b"caf\xe9")
+    text = pa.Array.from_buffers(pa.string(), 2, [None, whole.buffers()[1], pa.py_buffer(spoiled)])
+    pq.write_table(pa.table({"text": text}), tmp_path / "train.parquet")
+    with pytest.raises(DataError, match="not a readable Parquet file"):
+        read(tmp_path / "train.parquet")
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "train.parquet")
+    with pytest.raises(DataError, match="two columns are called 'text'"):
+        read(tmp_path / "train.parquet")
