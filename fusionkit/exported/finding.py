@@ -49,7 +49,7 @@ def find_heads(place: str | Path, hub: bool = True) -> dict[Path, bool]:
 
 def _can_answer(record: Mapping[str, Any]) -> bool:
     """Whether a run has weights and answers about texts, which heads for masked sub-tokens do not."""
-    return TAKEN_FROM not in record and record["spec"]["task"] != "mlm"
+    return TAKEN_FROM not in record and record.get("spec", {}).get("task") != "mlm"
 
 
 def open_heads(
