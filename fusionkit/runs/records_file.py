@@ -89,8 +89,8 @@ def known_runs(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
 
 
 def write_taken(folder: RunsFolder, record: Mapping[str, Any]) -> None:
-    """Write a record of a file into a folder of runs, without weights; before it, its ablation where the run was
-    ablated: behind a record that is there nothing would be written after a kill.
+    """Write a record of a file into a folder of runs, without weights, and its ablation where the run was ablated. The
+    ablation comes first: a run with a record is not looked at again, so after a kill its ablation would be missing.
     """
     spec = RunSpec.from_dict(record["spec"])
     if (found := record.get(KEPT_ABLATION)) is not None:
