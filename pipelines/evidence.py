@@ -254,14 +254,14 @@ def wanted_runs(fitting: SweepFit) -> list[str] | None:
 
 
 def encoding_in(fitting: SweepFit, now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By the digest of each store of a sweep: its name, the seconds of each split's encoding, and the machine and date
-    of this run of the script, which encoded the store or found it.
+    """By the digest of each store of a sweep: its name, the seconds of each split's encoding, and the machine, its cores
+    and the date of this run of the script, which encoded the store or found it.
     """
     try:
         stores = fitting.stores.items()
     except (FusionkitError, OSError):
         return {}
-    where = {key: now[key] for key in ("hardware", "date") if key in now}
+    where = {key: now[key] for key in ("hardware", "cores", "date") if key in now}
     return {
         store.digest: {"data": name, "seconds": {split: round(took, 1) for split, took in seconds.items()}, **where}
         for name, store in stores
