@@ -11,17 +11,19 @@ takes each study's stores and runs. xSID has no train split: WORK/data has links
 (pipelines/attention-fusion/xsid.py). A run that has a record counts as done, whichever study the record is of. The same
 command continues after a kill: records are kept every few minutes. A table stands in a document between two marks:
 
-    <!-- records: STUDY COMPARISON [metric=NAME,NAME] [COLUMN=VALUE ...] [show=WHAT] [floors=yes] [notes=no] -->
+    <!-- records: STUDY COMPARISON [metric=NAME,NAME] [COLUMN=VALUE ...] [show=WHAT] [OPTION=yes] [notes=no] -->
     <!-- end -->
 
 The table shows the study's comparison over the records of docs/records/STUDY.jsonl. ``metric`` shows other scores,
 several side by side; ``COLUMN=VALUE`` only the groups with this value; ``show=weights`` the mean weight of each layer;
 ``show=lr`` the chosen rate; ``show=grid`` the score at each rate; ``show=guideline`` the best method and those that tie
-with it, for each data set and number of examples; ``floors=yes`` also the floors; ``notes=no`` leaves out the notes. A
-line below the table says where and when the study's runs were trained. A picture stands below a mark that names a
-figure, and where needed the sweeps that it shows:
+with it, for each data set and number of examples; ``show=budgets`` the best method for each number of seconds;
+``show=costs`` weights, bytes, seconds and memory; ``floors=yes`` also the floors; ``paper=yes`` the paper's numbers
+(pipelines/published.yaml); ``errors=yes`` standard errors behind ±, not deviations; ``notes=no`` leaves out the notes.
+A line below the table says where and when the study's runs were trained. A picture stands below a mark that names a
+figure, and where needed the sweeps that it shows and the methods that it leaves out:
 
-    <!-- picture: STUDY FIGURE [SWEEP,SWEEP] -->
+    <!-- picture: STUDY FIGURE [SWEEP,SWEEP] [without=METHOD] -->
     ![TEXT](FILE)
 
 A file of records begins with the seconds that encoding the study's stores took. They are kept once: costs of a data set
@@ -61,6 +63,7 @@ from fusionkit.runs.records_file import KEPT, KEPT_ABLATION, TAKEN_FROM, read_re
 from fusionkit.runs.shown_split import TEST
 from fusionkit.runs.summary import group_columns
 from fusionkit.runs.tables.paper_tables import markdown
+from fusionkit.specs import FROZEN
 from fusionkit.statistics.answer_bytes import to_text
 from fusionkit.store.encode_seconds import encode_seconds
 from fusionkit.study.fit_step import SweepFit
@@ -68,7 +71,20 @@ from fusionkit.study.folder import StudyFolder
 from fusionkit.study.read import read_comparisons, read_study
 from fusionkit.study.report_steps import answers_of, frame_of, summary_of
 from pictures import draw_picture
-from record_tables import SweepRecords, grid_table, guideline_table, on_test, only, rates_table, weights_table, wrapped
+from published import published, with_published
+from record_tables import (
+    SweepRecords,
+    budgets_table,
+    costs_table,
+    grid_table,
+    guideline_table,
+    on_test,
+    only,
+    rates_table,
+    weights_table,
+    with_errors,
+    wrapped,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "docs" / "records"
@@ -79,7 +95,9 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "results.md")
 BUNDLED = "minilm"
 XSID = ROOT / "pipelines" / "attention-fusion" / "xsid.py"
 MARK = re.compile(r"(?m)^(<!-- records: (\S+) (\S+)((?: [a-z_]+=\S+)*) -->\n)(?:.*\n)*?(<!-- end -->)$")
-PICTURE = re.compile(r"(?m)^<!-- picture: (\S+) (\S+)(?: (\S+))? -->\n!\[[^]]*\]\((\S+)\)$")
+PICTURE = re.compile(
+    r"(?m)^<!-- picture: (\S+) (\S+)(?: (?!without=)(\S+))?(?: without=(\S+))? -->\n!\[[^]]*\]\((\S+)\)$"
+)
 KEEP_SECONDS = 300.0
 THREADS = 1
 FAST = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")  # instructions that change speeds or bits
@@ -254,8 +272,8 @@ def wanted_runs(fitting: SweepFit) -> list[str] | None:
 
 
 def encoding_in(fitting: SweepFit, now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By the digest of each store of a sweep: its name, the seconds of each split's encoding, and the machine, its cores
-    and the date of this run of the script, which encoded the store or found it.
+    """By the digest of each store of a sweep: its name, the seconds of each split's encoding, and the machine, its
+    cores and the date of this run of the script, which encoded the store or found it.
     """
     try:
         stores = fitting.stores.items()
@@ -301,10 +319,16 @@ def write_tables() -> None:
 def draw_pictures() -> None:
     """Draw the pictures of the documents anew, those that differ from the ones that are there."""
     for document in DOCUMENTS:
-        for study, figure, sweeps, file in PICTURE.findall(document.read_text(encoding="utf-8")):
+        for study, figure, sweeps, without, file in PICTURE.findall(document.read_text(encoding="utf-8")):
             head, records = records_of(RECORDS / f"{study}.jsonl")
             of = sweeps.split(",") if sweeps else {record["sweep"] for record in records}
-            shown = [record for record in records if record["status"] == "finished" and record["sweep"] in of]
+            shown = [
+                record
+                for record in records
+                if record["status"] == "finished"
+                and record["sweep"] in of
+                and record["spec"].get("method", FROZEN) != without
+            ]
             if draw_picture(figure, shown, head.get("encoding", {}), document.parent / file):
                 print(f"{file}: drawn")
 
@@ -351,6 +375,9 @@ def made_of(study: str, name: str, options: Mapping[str, str]) -> str:
 
 def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     """A comparison of a study over its records, as a Markdown table."""
+    if options.get("paper") == "yes":
+        own = {key: value for key, value in options.items() if key != "paper"}
+        return with_published(table_of(study, name, own), published()[f"{study} {name}"])
     if study not in STUDIES:
         raise unknown_name("study of record", study, STUDIES)
     comparisons = read_comparisons(STUDIES[study])
@@ -358,27 +385,31 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
         raise unknown_name(f"comparison of {study}", name, comparisons)
     comparison, choice = comparisons[name], dict(options)
     metrics, show = choice.pop("metric", "").split(","), choice.pop("show", "")
-    told = choice.pop("notes", "") != "no"
+    told, errors = choice.pop("notes", "") != "no", choice.pop("errors", "") == "yes"
     records = records_of(RECORDS / f"{study}.jsonl")[1]
     sweeps = {sweep: SweepRecords([r for r in records if r["sweep"] == sweep]) for sweep in comparison.sweeps}
     frame = frame_of(comparison, sweeps)
     if choice.pop("floors", "") != "yes":
         frame = frame[~are_floors(frame)]
-    if show in ("", "guideline", "grid") and not any(metrics):
+    if show in ("", "guideline", "budgets", "grid") and not any(metrics):
         summary, notes = summary_of(comparison, frame, print, answers_of(sweeps))
-        if show == "guideline":
-            return guideline_table(only(summary, choice))
+        if show in ("guideline", "budgets"):
+            return (guideline_table if show == "guideline" else budgets_table)(only(summary, choice))
         if show == "grid":
             assert comparison.across is not None, "a grid has the groups of `across` side by side"
             return grid_table(only(summary, choice), comparison.by, comparison.across)
-        return markdown(only(on_test(summary), choice), notes if told else (), comparison.across)
+        shown = with_errors(summary) if errors else summary
+        return markdown(only(on_test(shown), choice), notes if told else (), comparison.across)
     # Other scores, weights and rates are those of the runs that the comparison's own score chooses.
     counted = chosen_by(comparison.choose_by, frame, (*comparison.by, *comparison.average))
     if show == "lr":
         assert comparison.across is not None
         return rates_table(only(counted.frame, choice), comparison.by, comparison.across)
+    by_digest = {record["digest"]: record for record in records}
+    if show == "costs":
+        assert comparison.across is not None
+        return costs_table(only(counted.frame, choice), comparison.by, comparison.across, by_digest)
     if show == "weights":
-        by_digest = {record["digest"]: record for record in records}
         keys = group_columns(counted.frame, comparison.by, counted.columns, comparison.average)
         return weights_table(only(counted.frame, choice), keys, by_digest)
     summaries, of_notes = [], dict[str, list[str]]()  # the metrics that each note is about

@@ -128,9 +128,12 @@ def test_each_picture_of_the_results_is_one_of_records(evidence: Any) -> None:
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     drawn = evidence.PICTURE.findall(text)
     assert len(drawn) == text.count("![") > 0
-    for study, figure, sweeps, file in drawn:
+    for study, figure, sweeps, without, file in drawn:
         assert (evidence.RECORDS / f"{study}.jsonl").is_file()
         assert figure in FIGURES
         written = yaml.safe_load(evidence.STUDIES[study].read_text(encoding="utf-8"))
         assert set(filter(None, sweeps.split(","))) <= set(written["sweeps"])
+        assert not without or f'"method":"{without}"' in (evidence.RECORDS / f"{study}.jsonl").read_text(
+            encoding="utf-8"
+        )
         assert (ROOT / "docs" / file).is_file()

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
+from fusionkit.errors import UsageError
 from fusionkit.runs.comparison.ties import TIED
 
 NONE = float("nan")
@@ -78,3 +80,72 @@ def test_all_studies_of_record_find_their_data_and_copies_of_their_encoders(evid
     made = evidence.data_of(data, tmp_path / "work")
     assert (made / "sst2").resolve() == data / "sst2"
     assert (made / "xsid-de" / "train.conll").read_text(encoding="utf-8").count("Ja") == 4
+
+
+def test_a_method_costs_its_weights_without_the_head_and_the_most_bytes_of_all_data(evidence: Any) -> None:
+    rows = [("full", "a", "x", 100.25), ("full", "b", "y", NONE), ("frozen", "a", "z", 0.25)]
+    frame = pd.DataFrame(rows, columns=["method", "data", "digest", "seconds_alone"])
+    records = {
+        digest: {
+            "trained_parameters": trained, "head_parameters": 10, "encoder_parameters": 1_000_000,
+            "kept_bytes": kept, "peak_memory_alone": 2_000_000,
+        }
+        for digest, trained, kept in (("x", 2_000_010, 100_000), ("y", 2_000_010, 800_000), ("z", 18, 40_000))
+    }  # fmt: skip
+    assert evidence.costs_table(frame, ["method", "data"], "data", records).splitlines() == [
+        "| method | weights without the head | % of the encoder | MB a task | MB in a step | a s | b s |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| full | 2,000,000 | 200 | 0.8 | 2.0 | 100 | – |",
+        "| frozen | 8 | 0.00080 | 0.0 | 2.0 | 0.2 | – |",
+    ]
+
+
+def test_a_budget_has_the_best_method_that_takes_no_longer(evidence: Any) -> None:
+    rows = [("a", NONE, "frozen", "last", 0.5, 0.25), ("a", NONE, "frozen", "ladder:8", 0.75, 61.0),
+            ("a", NONE, "full", "last", 0.9, 251.0), ("b", 8, "full", "last", 0.9, 60.0)]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=["data", "shots", "method", "fusion", "mean", "seconds_alone"])
+    assert evidence.budgets_table(frame.assign(metric="accuracy")).splitlines() == [
+        "| data | shots | at most 15 s | at most 60 s | at most 250 s | any |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| a | all | `last` 50.0, 0.2 s | `last` 50.0, 0.2 s | `ladder:8` 75.0, 61 s | `full` 90.0, 251 s |",
+        "| b | 8 | – | `full` 90.0, 60 s | `full` 90.0, 60 s | `full` 90.0, 60 s |",
+    ]
+
+
+TABLE = """\
+| method | fusion | metric | a F1 | b |
+| --- | --- | --- | --- | --- |
+| frozen | last | f1 | **1.0** | 2.0 |
+| full | last | f1 | 3.0 | 4.0 |
+
+a note
+"""
+
+
+def test_the_papers_numbers_stand_in_columns_or_lines_of_the_table(evidence: Any) -> None:
+    entry = {"of": "table 1", "heads": ["a F1", "b"], "values": {"full last": [5.5, None]}}
+    assert evidence.with_published(TABLE, entry).splitlines() == [
+        "| method | fusion | metric | a F1 | *paper* | b | *paper* |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| frozen | last | f1 | **1.0** |  | 2.0 |  |",
+        "| full | last | f1 | 3.0 | 5.5 | 4.0 |  |",
+        "",
+        "a note",
+        "",
+        "*paper*: table 1",
+    ]
+    below = evidence.with_published(TABLE, entry | {"lines": True}).splitlines()
+    assert below[:5] == [*TABLE.splitlines()[:4], "| *paper* |  |  | 5.5 |  |"]
+
+
+@pytest.mark.parametrize(("key", "value"), [("heads", ["c"]), ("values", {"full first": [1.0]})])
+def test_numbers_that_the_table_has_no_place_for_are_refused(evidence: Any, key: str, value: Any) -> None:
+    entry = {"of": "table 1", "heads": ["b"], "values": {"full last": [1.0]}} | {key: value}
+    with pytest.raises(UsageError, match=r"unknown (column|line) of the table"):
+        evidence.with_published(TABLE, entry)
+
+
+def test_all_published_numbers_stand_in_the_results(evidence: Any) -> None:
+    texts = [path.read_text(encoding="utf-8") for path in evidence.DOCUMENTS]
+    marks = [mark for text in texts for mark in evidence.MARK.finditer(text)]
+    assert {f"{mark[2]} {mark[3]}" for mark in marks if "paper=yes" in mark[4]} == set(evidence.published())
