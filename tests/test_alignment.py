@@ -7,6 +7,7 @@ import pytest
 
 from fusionkit.alignment import Rows, lay_rows
 from fusionkit.ragged import offsets_of
+from fusionkit.specs import ROWS
 
 # Two examples: [CLS] a a b [SEP], and [CLS] c [SEP] whose words 1 and 2 of three have no sub-token.
 OFFSETS = np.array([0, 5, 8])
@@ -39,7 +40,7 @@ def test_rows_are_those_told_by_hand(kind: str) -> None:
 
 
 def test_every_kind_of_rows_was_seen() -> None:
-    assert sorted(BY_HAND) == ["cls", "last", "mean", "tokens", "words", "words-mean"]
+    assert tuple(BY_HAND) == ROWS
 
 
 def random_tokens(seed: int) -> tuple[list[list[int]], list[int]]:
@@ -84,10 +85,6 @@ def test_no_examples_give_no_rows() -> None:
     for kind in BY_HAND:
         rows = lay_rows(kind, np.zeros(1, dtype=np.int64), nothing, np.zeros(0, dtype=np.int64))
         assert (rows.row_offsets.tolist(), spans(rows)) == ([0], [])
-
-
-def test_a_tagger_over_tokens_reads_each_words_first_piece() -> None:
-    assert spans(lay_rows("words", OFFSETS, WORDS, COUNTS)) == [(1, 2), (3, 4), (6, 7), None, None]
 
 
 @pytest.mark.parametrize("kind", ["words", "words-mean"])

@@ -28,7 +28,10 @@ from fusionkit.statistics.examples import (
 from fusionkit.statistics.intervals import Floats
 from fusionkit.statistics.seeds import seed_error
 
-RNG = np.random.default_rng(0)
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
 
 
 def shares(right: Floats) -> Floats:
@@ -42,26 +45,26 @@ def of_classes(gold: IntArray, found: IntArray, classes: int) -> Floats:
     return np.concatenate([told * said, told, said], -1)[None]
 
 
-def test_scores_of_sums_are_scikit_learns() -> None:
-    gold, found = RNG.integers(3, size=50), RNG.integers(3, size=50)
+def test_scores_of_sums_are_scikit_learns(rng: np.random.Generator) -> None:
+    gold, found = rng.integers(3, size=50), rng.integers(3, size=50)
     counts = of_classes(gold, found, 4).sum(1)
     assert SCORES["macro_f1"](counts)[0] == pytest.approx(f1_score(gold, found, average="macro"))
     assert SCORES["matthews"](counts)[0] == pytest.approx(matthews_corrcoef(gold, found))
     right = shares((gold == found).astype(float)).sum(0)
     assert SCORES["accuracy"](right) == pytest.approx(accuracy_score(gold, found))
-    x, y = RNG.normal(size=(2, 30))
+    x, y = rng.normal(size=(2, 30))
     sums = np.stack([np.ones(30), x, y, x * x, y * y, x * y], -1).sum(0)
     assert SCORES["pearson"](sums) == pytest.approx(stats.pearsonr(x, y).statistic)
     assert SCORES["f1"](np.array([0.0, 0.0, 4.0])) == SCORES["f1"](np.zeros(3)) == 0.0
 
 
-def test_swapping_sentences_is_what_counting_every_swap_gives() -> None:
+def test_swapping_sentences_is_what_counting_every_swap_gives(rng: np.random.Generator) -> None:
     seeds, sentences = 2, 8
-    gold = RNG.integers(1, 5, size=sentences)
+    gold = rng.integers(1, 5, size=sentences)
     sides = []
     for skill in (0.9, 0.5):
-        found = RNG.integers(1, 6, size=(seeds, sentences))
-        right = np.minimum((RNG.random((seeds, sentences)) < skill) * found, gold)
+        found = rng.integers(1, 6, size=(seeds, sentences))
+        right = np.minimum((rng.random((seeds, sentences)) < skill) * found, gold)
         sides.append(np.stack([right, found, np.broadcast_to(gold, found.shape)], -1).astype(float))
     ours, theirs = sides
 
@@ -78,8 +81,8 @@ def test_swapping_sentences_is_what_counting_every_swap_gives() -> None:
     assert randomisation_p(SCORES["f1"], ours, theirs) == pytest.approx(float(wanted))
 
 
-def test_many_examples_are_swapped_at_random_and_always_in_the_same_way() -> None:
-    right = (RNG.random((2, 3, 200)) < np.array([0.8, 0.72])[:, None, None]).astype(float)
+def test_many_examples_are_swapped_at_random_and_always_in_the_same_way(rng: np.random.Generator) -> None:
+    right = (rng.random((2, 3, 200)) < np.array([0.8, 0.72])[:, None, None]).astype(float)
     found = [randomisation_p(SCORES["accuracy"], *map(shares, right)) for _ in range(2)]
     assert found[0] == found[1]
     # Each seed's examples together: the normal approximation of the swap test.
@@ -132,8 +135,8 @@ def errors_of(ours: Floats, theirs: Floats) -> tuple[float, TwoWay]:
     )
 
 
-def test_the_two_way_error_is_that_of_the_table_of_differences() -> None:
-    ours, theirs = (RNG.random((2, 4, 25)) < 0.6).astype(float)
+def test_the_two_way_error_is_that_of_the_table_of_differences(rng: np.random.Generator) -> None:
+    ours, theirs = (rng.random((2, 4, 25)) < 0.6).astype(float)
     mean, found = errors_of(shares(ours), shares(theirs))
     table = ours - theirs  # accuracy is a mean: what the jackknife gives is the table itself
     rows, columns = table.mean(1), table.mean(0)
@@ -150,17 +153,17 @@ def test_the_two_way_error_is_that_of_the_table_of_differences() -> None:
     assert found.half("examples") == pytest.approx(stats.sem(columns) * stats.t.ppf(0.975, 24))
 
 
-def test_a_single_seed_has_an_error_over_examples_alone() -> None:
-    mean, found = errors_of(*(shares((RNG.random((1, 40)) < 0.6).astype(float)) for _ in range(2)))
+def test_a_single_seed_has_an_error_over_examples_alone(rng: np.random.Generator) -> None:
+    mean, found = errors_of(*(shares((rng.random((1, 40)) < 0.6).astype(float)) for _ in range(2)))
     assert np.isfinite([found.of_examples, found.p_value(mean, "examples")]).all()
     assert np.isnan([found.of_seeds, found.of_both, found.p_value(mean, "both"), found.half("both")]).all()
     mean, found = errors_of(shares(np.ones((3, 10))), shares(np.ones((3, 10))))
     assert found.p_value(mean, "both") == 1.0
 
 
-def test_several_test_sets_stay_as_they_are() -> None:
+def test_several_test_sets_stay_as_they_are(rng: np.random.Generator) -> None:
     """Two sets of half the runs each: a quarter of each one's variance, and nothing of the difference between them."""
-    tables = [RNG.normal(0.1, 1, (3, 30)), RNG.normal(0.5, 1, (3, 60))]
+    tables = [rng.normal(0.1, 1, (3, 30)), rng.normal(0.5, 1, (3, 60))]
     values = np.concatenate([table.mean(1) for table in tables])
     seeds = seed_error(values, [0, 1, 2] * 2, [0, 1, 2] * 2, ["a"] * 3 + ["b"] * 3)
     assert seeds.variance == pytest.approx(sum(stats.sem(table.mean(1)) ** 2 for table in tables) / 4)
@@ -234,8 +237,8 @@ def test_intervals_of_crossed_runs_hold_what_they_promise(
     assert coverage(draws, inits, spreads, 4000)[0] >= 0.93
 
 
-def test_errors_of_a_grid_are_those_of_its_mean_squares() -> None:
-    table = RNG.normal(size=(4, 3)) + np.array([[0.0], [1], [2], [5]])
+def test_errors_of_a_grid_are_those_of_its_mean_squares(rng: np.random.Generator) -> None:
+    table = rng.normal(size=(4, 3)) + np.array([[0.0], [1], [2], [5]])
     draws, inits = np.repeat(range(4), 3).tolist(), np.tile(range(3), 4).tolist()
     found = seed_error(table.ravel(), draws, inits)
     rest = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()

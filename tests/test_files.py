@@ -24,7 +24,6 @@ from fusionkit.io.files import (
     checked_bytes,
     disk_errors,
     read_json,
-    sync_folder,
     sync_tree,
     write_durably,
     write_fields,
@@ -252,11 +251,13 @@ def test_a_file_that_cannot_be_read_is_neither_damaged_nor_missing(tmp_path: Pat
     assert caught.value.remedy == "check the place and its permissions"
 
 
-def test_syncing_reaches_nested_files_and_changes_none(tmp_path: Path) -> None:
+def test_syncing_reaches_nested_files_and_changes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink()))
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "c").write_bytes(b"content")
     sync_tree(tmp_path)
-    sync_folder(tmp_path / "a")
+    assert sorted(synced) == sorted((tmp_path, *tmp_path.rglob("*")))
     assert (tmp_path / "a" / "b" / "c").read_bytes() == b"content"
     with pytest.raises(FileNotFoundError):
         sync_tree(tmp_path / "missing")

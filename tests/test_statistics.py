@@ -90,12 +90,15 @@ def test_the_bootstrap_test_shifts_the_differences_to_no_mean() -> None:
 @pytest.mark.parametrize("name", TESTS)
 @settings(max_examples=settings().max_examples // 4)
 @given(differences=NUMBERS, seed=st.integers(0, 99))
-def test_a_p_value_knows_no_order_and_no_sign(name: str, differences: list[float], seed: int) -> None:
+def test_a_p_value_knows_no_order_and_only_the_bootstraps_a_sign(
+    name: str, differences: list[float], seed: int
+) -> None:
     values = np.array(differences)
     p = TESTS[name].p_value(values)
     shuffled = np.random.default_rng(seed).permutation(values)
     assert TESTS[name].p_value(shuffled) == p
-    assert TESTS["permutation"].p_value(-values) == TESTS["permutation"].p_value(values)
+    if name != "bootstrap":  # its draws are not symmetric
+        assert TESTS[name].p_value(-values) == p
     assert TESTS[name].smallest(len(values)) <= p <= 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,18 @@ def test_no_text_commands_the_terminal(where: str, capsys: pytest.CaptureFixture
     said = capsys.readouterr()
     assert not CONTROL.search(said.out + said.err)
     assert "owned" in "".join((said.out + said.err).split())  # a title wraps to its table
+
+
+def test_the_note_of_a_bar_on_a_terminal_commands_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = io.StringIO()
+    terminal = type(console.log())(file=drawn, force_terminal=True, color_system=None, markup=False, width=200)
+    monkeypatch.setattr(console, "log", lambda: terminal)
+    with console.ProgressBars() as bars:
+        bars.step("working", 3, 0, "parts")
+        bars.note(HOSTILE)
+    shown = re.sub(r"\x1b\[(\?25[lh]|[12][AK])", "", drawn.getvalue())  # Rich's own: the cursor, and a line drawn anew
+    assert "owned" in shown
+    assert not CONTROL.search(shown.replace("\r", ""))
 
 
 def test_json_keeps_the_texts(capsys: pytest.CaptureFixture[str]) -> None:

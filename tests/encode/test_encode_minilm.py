@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
+from fusionkit import specs
 from fusionkit.bundled import minilm_folder
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
@@ -52,6 +53,7 @@ ROWS: dict[str, Callable[[NDArray[np.float32], list[int | None]], NDArray[np.flo
     "words": first_pieces,
     "words-mean": means_of_pieces,
     "cls": lambda states, words: states[:, :1],
+    "last": lambda states, words: states[:, -1:],
     "mean": lambda states, words: states.mean(axis=1, keepdims=True),
 }
 
@@ -94,7 +96,7 @@ def test_rows_of_each_kind_are_those_of_each_sentence_alone(
 
 
 def test_every_kind_of_rows_was_seen() -> None:
-    assert list(ROWS) == ["tokens", "words", "words-mean", "cls", "mean"]
+    assert tuple(ROWS) == specs.ROWS
 
 
 @pytest.mark.parametrize(("layers", "picked"), [("-2:", [5, 6]), ("0,3,6", [0, 3, 6]), ("4", [4])])

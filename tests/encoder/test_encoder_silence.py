@@ -13,6 +13,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from fusionkit.encoder import load_encoder
+from fusionkit.errors import EncoderError
 
 
 @pytest.fixture
@@ -61,6 +62,6 @@ def test_a_refused_encoder_leaves_the_logging_as_it_was(tmp_path: Path) -> None:
     library: Any = transformers.utils.logging
     before = library.get_verbosity(), library.is_progress_bar_enabled()
     assert before[1]
-    with pytest.raises(Exception, match="cannot load the encoder"):
+    with pytest.raises(EncoderError, match="cannot load the encoder"):
         load_encoder(str(tmp_path))
     assert (library.get_verbosity(), library.is_progress_bar_enabled()) == before

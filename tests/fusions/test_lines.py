@@ -30,6 +30,11 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], heads: int) 
     return torch.cat(found)
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("heads", [1, 2])
 def test_each_head_of_an_example_attends_to_its_own_rows(lengths: list[int], heads: int) -> None:

@@ -53,7 +53,6 @@ def count(size: str, method: str) -> int:
         ("base", "bitfit:layers=-2:", 2 * 11 * 768),
         ("base", "lora:8,layers=-2:", 2 * 4 * 8 * 768),
         ("base", "ia3:layers=3:5", 2 * (2 * 768 + 3072)),
-        ("base", "houlsby:64", 24 * 99_136),
         ("base", "houlsby:64", 2_379_264),
         ("base", "houlsby:64,norms=yes", 2_379_264 + 36_864),
         ("base", "houlsby:64,share=layer", 1_189_632),
@@ -99,9 +98,6 @@ def test_other_counts_of_the_papers_follow_from_ours() -> None:
 
 
 def test_diff_pruning_keeps_at_most_its_target(encoder: Any) -> None:
-    """Of BERT-large at the papers' 0.5 % and 0.1 %: more than BitFit, less than the adapters."""
-    for target, most in ((0.005, 1_670_461), (0.001, 334_092)):
-        assert int(target * LARGE_ENCODER) == most
     attached = apply(encoder("bert"), parse_method("diff-prune:target=0.01"))
     weights = sum(p.numel() for name, p in attached.trainable.items() if name.endswith(".w"))
     with torch.no_grad():

@@ -20,7 +20,7 @@ PLAIN: dict[str, Any] = {
 # What sets a run apart from a plain one, and its digest.
 DIGESTS: dict[str, tuple[dict[str, Any], str]] = {
     "defaults": ({}, "ed95992c58e19f2a"),
-    "every option that came later": (
+    "options of the second release": (
         {
             "fusion_layers": "0,3,6",
             "optimizer": "adam",

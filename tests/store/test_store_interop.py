@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import duckdb
 import numpy as np
 import pandas as pd
@@ -112,7 +113,12 @@ def with_duckdb(path: Path) -> list[tuple[Any, ...]]:
         return connection.execute("SELECT text, label FROM read_parquet(?)", [str(path)]).fetchall()
 
 
-@pytest.mark.parametrize("read", [with_pandas, with_polars, with_duckdb])
+def with_datasets(path: Path) -> list[tuple[Any, ...]]:
+    found = datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(path.parent / "cache"))
+    return list(zip(found["text"], found["label"], strict=True))
+
+
+@pytest.mark.parametrize("read", [with_pandas, with_polars, with_duckdb, with_datasets])
 def test_the_examples_are_the_same_everywhere(known: Any, read: Callable[[Path], list[tuple[Any, ...]]]) -> None:
     expected = [(text, number) for number, text in enumerate(known.texts)]
     assert read(known.path / "examples" / "train.parquet") == expected
