@@ -120,7 +120,8 @@ def main() -> None:
         for choice in CHOICES[name]:
             if options.limit is None and "compress" in choice.options:
                 continue
-            place = options.work / f"{name} {choice.name}".replace(" ", "_").replace(",", "_")
+            part = "" if options.limit is None else f" {options.limit}"
+            place = options.work / f"{name} {choice.name}{part}".replace(" ", "_").replace(",", "_")
             torch.set_num_threads(threads)
             store, speed = encoded(options.data / name, choice, place.with_suffix(".store"), options.limit)
             torch.set_num_threads(1)  # as `fusionkit fit` does
@@ -148,7 +149,8 @@ def spread(values: list[float], sign: str = "") -> str:
     """Mean ± standard deviation; empty where there are no values."""
     if not values:
         return ""
-    return f"{statistics.mean(values):{sign}.1f} ± {statistics.stdev(values):.1f}"
+    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):{sign}.1f}{deviation}"
 
 
 if __name__ == "__main__":

@@ -211,11 +211,11 @@ def main() -> None:
                         label += "" if overhead is None else f", overhead {overhead:,}"
                         label += f", chunks of {mib} MiB" if mib << 20 != CHUNK_BYTES else ""
                         ratios[label] = compared(job, plan, label, sink, writers, shm, options)
-        if options.trace:
-            with torch.profiler.profile() as profile:
-                kept, _ = planned(make_job(source, columns, Path(work) / "traced.store", spec, encoder))
-                encode_all(Path(work) / "traced.store", kept, job, None)
-            profile.export_chrome_trace(str(options.trace))
+                if options.trace:  # of the last choice of budgets
+                    with torch.profiler.profile() as profile:
+                        kept, _ = planned(make_job(source, columns, Path(work) / "traced.store", spec, encoder))
+                        encode_all(Path(work) / "traced.store", kept, job, None)
+                    profile.export_chrome_trace(str(options.trace))
         if options.json:
             print(json.dumps({f"encode_over_bare_forward, {label}": round(each, 3) for label, each in ratios.items()}))
 

@@ -51,9 +51,12 @@ LAYERS, HIDDEN = 7, 384  # of MiniLM
 BATCHES, SIZE, TRIES = 12, 32, 3
 
 
-def encoder_seconds(store: Store, split: TaskSplit, chosen: IntArray) -> float:
+def encoder_seconds(store: Store, split: TaskSplit, chosen: IntArray, dtype: str) -> float:
     """Median seconds of the encoder's forward pass over a minibatch of ``chosen``, int64 ``[minibatches, size]``."""
-    encoder, ids = load_encoder("minilm", device="cpu"), read_small(store.path, "train", "token_ids")
+    encoder, ids = (
+        load_encoder("minilm", device="cpu", compute_dtype=dtype),
+        read_small(store.path, "train", "token_ids"),
+    )
     return median(seconds_of(partial(encoder.forward, *padded(ids, split, each))) for each in chosen)
 
 
@@ -109,6 +112,8 @@ def main() -> None:
     store = open_store(options.store)
     task, label = choose_task(store, None, options.label)
     data = load_task(store, task, label, options.pool, True)
+    if len(data.train) < BATCHES * SIZE:
+        parser.error(f"{options.store} has {len(data.train)} training examples; expected {BATCHES * SIZE} or more")
     spec = RunSpec(
         store="", task=data.task.name, label=data.label, fusion="attention", head=data.task.heads[0], pool=data.pool,
         compute_dtype=options.dtype,
@@ -117,7 +122,7 @@ def main() -> None:
     batches = [data.train.batch(some, tuple(range(len(store.layers)))) for some in chosen]
     rows = sum(len(batch.states) for batch in batches) / BATCHES
     print(f"{BATCHES} minibatches of {SIZE} examples, {rows:.0f} rows; {data.task.name}, {spec.head}, {options.dtype}")
-    forward = encoder_seconds(store, data.train, chosen)
+    forward = encoder_seconds(store, data.train, chosen, options.dtype)
     steps, ratios = len(data.train) / SIZE, dict[str, float]()
     for runs in options.runs:
         told = {name: step_cost(replace(spec, fusion=name), batches, runs, data) for name in FUSIONS}

@@ -161,7 +161,8 @@ def main() -> None:
     if given.json:
         print(json.dumps(found))
         return
-    print(f"{given.method}, {given.dtype}, {given.steps} steps      first third   last third     memory   of its time")
+    made = given.steps // TURN * TURN
+    print(f"{given.method}, {given.dtype}, {made} steps      first third   last third     memory   of its time")
     for name, each in found.items():
         ratio = each["last"] / found["fusionkit"]["last"]
         print(f"{name:<24} {each['first']:16.0f} ms {each['last']:10.0f} ms {each['memory']:7.0f} MB   {ratio:8.2f}")

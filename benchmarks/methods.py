@@ -217,7 +217,7 @@ def trainer_seconds(method: str, setup: Setup, steps: int) -> float:
             output_dir=folder, per_device_train_batch_size=setup.batch, max_steps=steps + 1, learning_rate=1e-5,
             bf16=setup.dtype == "bfloat16", use_cpu=setup.device.type == "cpu", save_strategy="no",
             logging_strategy="no", report_to=[], disable_tqdm=True, remove_unused_columns=False,
-            dataloader_num_workers=0,
+            dataloader_num_workers=0, max_grad_norm=0,  # the others clip nothing
         )  # fmt: skip
         hf.Trainer(model=model, args=arguments, train_dataset=rows, callbacks=[Clock()]).train()
     return statistics.median(np.diff(ends).tolist())

@@ -112,7 +112,8 @@ def main() -> None:
             scores = scored(fusion, options.seeds, store)
             change = np.subtract(scores["bfloat16"], scores["float32"])
             changes += change.tolist()
-            line += f"; test F1 {np.mean(scores['float32']):.1f}, in bfloat16 {change.mean():+.2f} ± {change.std():.2f}"
+            spread = f" ± {change.std(ddof=1):.2f}" if len(change) > 1 else ""
+            line += f"; test F1 {np.mean(scores['float32']):.1f}, in bfloat16 {change.mean():+.2f}{spread}"
         print(line, flush=True)
     if len(changes) > 1:
         error = np.std(changes, ddof=1) / len(changes) ** 0.5

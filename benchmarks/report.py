@@ -44,7 +44,11 @@ KEPT_TOKENS = """
 
 def repeat(folders: tuple[Path, ...], target: Path, count: int) -> int:
     """Write ``count`` records into ``target``, those of the folders first; returns the number of repeated ones."""
-    real = [(folder, record) for folder in folders for record in RunsFolder(folder).records()]
+    # A run that two sweeps share is one.
+    found = {
+        digest_of_record(record): (folder, record) for folder in folders for record in RunsFolder(folder).records()
+    }
+    real = list(found.values())
     shaken = random.Random(0)
     for number, (folder, record) in enumerate(itertools.islice(itertools.cycle(real), count)):
         made = copy.deepcopy(record)

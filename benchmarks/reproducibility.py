@@ -107,7 +107,8 @@ def main() -> None:
         for name, variant in VARIANTS.items():
             found = trained(options.data, options.work, case, options.seeds, variant)
             off = np.array([found[run] - base[run] for run in base])
-            same, means = int((off == 0).sum()), [abs(each.mean()) for each in np.array_split(off, len(FUSIONS))]
+            of_fusion = [[found[run] - base[run] for run in base if run.split()[0] == fusion] for fusion in FUSIONS]
+            same, means = int((off == 0).sum()), [abs(float(np.mean(each))) for each in of_fusion]
             print(
                 f"  {name:18} {same:2} of {len(off)} runs equal; off by {np.abs(off).max():.2f} at most, "
                 f"{np.sqrt((off**2).mean()):.2f} on average; a fusion's mean by {max(means):.2f}",

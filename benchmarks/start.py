@@ -55,7 +55,9 @@ def taken(command: Sequence[str], folder: Path, code: Path) -> tuple[float, floa
     """Processor and elapsed seconds of a process that imports fusionkit from the checkout ``code``."""
     environment = {**ONE_THREAD, "PYTHONPATH": str(code)}
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode and "attntion" not in command:
+        sys.exit(f"{' '.join(command)} failed in {code}:\n{done.stderr}")
     elapsed, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, elapsed
 

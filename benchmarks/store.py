@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import tempfile
 import time
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from fusionkit.store import open_store
 from fusionkit.store.chunks import write_chunk
+from fusionkit.store.direct_io import write_past_cache
 from fusionkit.store.manifest import split_layout
 from fusionkit.store.presence import states_path
 
@@ -84,11 +84,11 @@ def main() -> None:
         plain = Path(folder) / "states.npy"
         np.save(plain, states[:])
 
-        whole, load = median_seconds(lambda: states[:], lambda: np.load(plain))
+        others = peers(options.store)
+        whole, load, *scans = median_seconds(lambda: states[:], lambda: np.load(plain), *others.values())
         ratios["full_scan_over_np_load"] = load / whole
         print(f"full scan              {size / whole / 1e9:6.2f} GB/s   np.load     {size / load / 1e9:6.2f} GB/s")
-        for name, scan in peers(options.store).items():
-            peer = median_seconds(scan)[0]
+        for name, peer in zip(others, scans, strict=True):
             ratios[f"full_scan_over_{name}"] = peer / whole
             print(f"                                     {name:<11} {size / peer / 1e9:6.2f} GB/s")
 
@@ -122,11 +122,9 @@ def main() -> None:
 
 
 def raw_write(path: Path, block: NDArray[Any]) -> None:
-    """Write the block's bytes into a plain file and sync it."""
-    with path.open("wb") as file:
-        file.write(block.data)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write the block's bytes into a plain file and sync it, past the page cache as chunks are written."""
+    path.unlink(missing_ok=True)
+    write_past_cache(path, [block.data.cast("B")])
 
 
 if __name__ == "__main__":

@@ -85,7 +85,8 @@ def fed(way: str, train: TaskSplit, rows: int, size: int) -> SeedLoader:
     if way in STREAMS:
         return StreamingLoader(train, layers, Sampler(train, WINDOW, 0), size)
     if way == "memory":
-        train = load_into_memory(train.subset(np.arange(np.searchsorted(train.offsets[1:], rows) + 1)), layers)
+        several = min(int(np.searchsorted(train.offsets[1:], rows)) + 1, len(train))
+        train = load_into_memory(train.subset(np.arange(several)), layers)
     elif way == "memory16":
         assert isinstance(train.states, HiddenStates)
         train = train.over(train.states.load(np.unique(train.rows), layers), train.rows)

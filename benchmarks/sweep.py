@@ -52,6 +52,7 @@ from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.train.f1 import Spans
 from fusionkit.fusions import build_fusion, fusion_layers
 from fusionkit.heads import build_head
+from fusionkit.machine.resources import cores
 from fusionkit.specs import TRAINING_DTYPES
 from fusionkit.store import Store, open_store
 from fusionkit.store.layout import read_small
@@ -236,7 +237,7 @@ def encoded(data: Path, work: Path, name: str, *choices: str) -> tuple[Path, flo
     if not told.is_file():
         began = time.perf_counter()
         command = [sys.executable, "-m", "fusionkit", "encode", str(data / name), "--out", str(path)]
-        command += choices or ENCODE[name]
+        command += [*(choices or ENCODE[name]), "--overwrite"]  # not the rest of an encode that was interrupted
         subprocess.run(command, check=True)
         told.write_text(str(time.perf_counter() - began), encoding="utf-8")
     return path, float(told.read_text(encoding="utf-8"))
@@ -262,7 +263,7 @@ def main() -> None:
         task, label = choose_task(store, None, None)
         data = load_task(store, task, label, None)
         print(f"plain products: {products_each(1):.0f} GFLOP/s in one process, {products_each(2):.0f} in each of two")
-        torch.set_num_threads(os.cpu_count() or 1)
+        torch.set_num_threads(cores())
         alone, plain = dict[str, float](), dict[str, list[float]]()
         for precision in options.plain or options.precisions:
             loop = plain_loop(case, store, data, precision)

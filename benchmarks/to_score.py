@@ -7,11 +7,11 @@ DATA holds conll2003 and sst2; WORK takes the stores and keeps them. The goal is
 `attention` run at its best epoch, at the better of two rates. Each other method trains through the whole encoder, with
 one rate that was not tuned for this. It is scored on the same validation examples every N steps until it has reached
 the goal or two epochs are over. On a CPU one thread and its processor seconds, which other work on the machine affects
-little; on a GPU seconds by the clock. Each device needs a WORK of its own, since WORK keeps the seconds of its encode:
+little; on a GPU seconds by the clock:
 
     encode        `fusionkit encode`, the command as it is called: once for all heads
-    train         steps until the goal, of a frozen head until the end of its best epoch
-    score         looks at validation on the way, of which only the last is needed
+    train         steps until the goal; of a frozen head its best epoch's end, with its looks at validation
+    score         looks at validation on the way, of which only the last is needed; of a frozen head what came after
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Reached:
 
 def encode(data: Path, work: Path, name: str, device: torch.device) -> tuple[Path, float]:
     """The path of a store of rows of tokens, made where it is missing, and the seconds of its encode."""
-    path, told = work / f"{name}.store", work / f"{name}.seconds"
+    path, told = work / f"{name}-tokens-{device.type}.store", work / f"{name}-tokens-{device.type}.seconds"
     if not told.is_file():
         began = _command_seconds(device)
         command = [sys.executable, "-m", "fusionkit", "encode", str(data / name), "--out", str(path)]
-        command += ["--rows", "tokens", "--device", str(device)]
+        command += ["--rows", "tokens", "--device", str(device), "--overwrite"]  # not the rest of an encode that ended
         environment = os.environ if device.type == "cuda" else {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run(command, check=True, env=environment)
         told.write_text(str(_command_seconds(device) - began), encoding="utf-8")
@@ -95,7 +95,11 @@ def frozen(context: SweepContext, case: dict[str, Any]) -> tuple[str, Reached]:
         assert isinstance(result, RunResult)
         part = result.epoch_seconds[result.best_epoch - 1] / result.seconds
         steps = result.best_epoch * result.steps // EPOCHS
-        reached = Reached(f"frozen, {spec.lr:g}", steps, result.validation_score, took * part, took * (1 - part))
+        assert result.curve is not None
+        watched = result.curve[result.best_epoch - 1][
+            "validation_score"
+        ]  # on the examples that the methods are scored on
+        reached = Reached(f"frozen, {spec.lr:g}", steps, watched, took * part, took * (1 - part))
         found.append((result.metric, reached))
     best = found[0]
     for other in found[1:]:

@@ -245,9 +245,11 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--runs", type=int, nargs="+", default=RUNS)
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--svg", type=Path, default=Path("docs/time-per-head.svg"))
+    parser.add_argument("--svg", type=Path, help="draw the figure into this file (docs/time-per-head.svg)")
     parser.add_argument("--json", action="store_true", help="print one object of named ratios last")
     options = parser.parse_args()
+    if options.svg is not None and not options.svg.parent.is_dir():
+        parser.error(f"--svg {options.svg}: there is no folder {options.svg.parent}")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
@@ -255,7 +257,8 @@ def main() -> None:
     rows = []
     for name in options.only:
         rows += measure(name, encoded(options.data, options.work, name)[0], options.runs)
-    draw(rows, options.svg)
+    if options.svg is not None:
+        draw(rows, options.svg)
     if options.json:
         print(json.dumps({f"{row['case']} {row['fusion']} {row['runs']}": row for row in rows}))
 

@@ -94,6 +94,7 @@ STUDIES = {
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "results.md")
 BUNDLED = "minilm"
 XSID = ROOT / "pipelines" / "attention-fusion" / "xsid.py"
+OPTIONS = ("metric", "show", "floors", "paper", "errors", "notes")  # of a mark; all others choose rows
 MARK = re.compile(r"(?m)^(<!-- records: (\S+) (\S+)((?: [a-z_]+=\S+)*) -->\n)(?:.*\n)*?(<!-- end -->)$")
 PICTURE = re.compile(
     r"(?m)^<!-- picture: (\S+) (\S+)(?: (?!without=)(\S+))?(?: without=(\S+))? -->\n!\[[^]]*\]\((\S+)\)$"
@@ -119,6 +120,9 @@ def main() -> None:
         parser.error(f"{given.data} is no folder; expected the one of data sets (pipelines/minilm/README.md#data)")
     if given.encoders is not None and not given.encoders.is_dir():
         parser.error(f"--encoders {given.encoders} is no folder; expected one that holds folders of encoders")
+    if strange := [each for each in given.settings if not each.startswith(("data=", "encoder=", "sources."))]:
+        # Records of a changed study would take the place of those of the study of record.
+        parser.error(f"--set {strange[0]} changes the study; expected data=, encoder= or sources.…=: use fusionkit run")
     if given.only and len(given.studies) != 1:
         parser.error(f"--only takes sweeps of one study; received {len(given.studies)} studies: name one")
     if strange := [name for name in given.studies if name not in STUDIES]:
@@ -202,7 +206,7 @@ def keep_records(name: str, settings: Sequence[str], work: Path, now: dict[str, 
 
     A finished record that is there stays as it is, except that missing ``answers`` are added. Once a sweep is complete,
     runs that the study no longer asks for are left out; until then they stay. ``now`` is the :func:`machine` of runs
-    without a record.
+    without a record: also of those that an earlier call, or ``fusionkit run``, has trained in the same folder.
     """
     path = RECORDS / f"{name}.jsonl"
     files = {each: kept_in(each) for each in (path, *sorted(RECORDS.glob("*.jsonl")))}
@@ -359,8 +363,12 @@ def made_of(study: str, name: str, options: Mapping[str, str]) -> str:
     study's records has the commits.
     """
     head, records = records_of(RECORDS / f"{study}.jsonl")
-    sweeps, data = read_comparisons(STUDIES[study])[name].sweeps, options.get("data")
-    shown = [r for r in records if r["sweep"] in sweeps and data in (None, r["data"]) and not is_floor(r)]
+    comparison = read_comparisons(STUDIES[study])[name]
+    shown = [r for r in records if r["sweep"] in comparison.sweeps and not is_floor(r)]
+    if choice := {key: value for key, value in options.items() if key not in OPTIONS}:
+        of = {sweep: SweepRecords([r for r in shown if r["sweep"] == sweep]) for sweep in comparison.sweeps}
+        digests = set(only(frame_of(comparison, of), choice)["digest"])
+        shown = [r for r in shown if r["digest"] in digests]
     machines: dict[str, set[str]] = {}
     for each in (head["made"][number] for number in sorted({r["made"] for r in shown if "made" in r})):
         instructions = f" with {each['instructions'][-1]}" if each.get("instructions") else ""

@@ -151,7 +151,7 @@ def budgets_table(summary: pd.DataFrame) -> str:
             NOTHING if found.empty else f"{_scored(found.iloc[0])}, {_seconds(found.iloc[0]['seconds_alone'])} s"
             for found in within
         ]
-        rows.append([str(data), "all" if pd.isna(shots) else cell(shots), *told])
+        rows.append([str(data), _shots(shots), *told])
     return _lines(rows)
 
 
@@ -167,13 +167,13 @@ def guideline_table(summary: pd.DataFrame) -> str:
         tied = ranked[ranked[TIED].fillna(False).astype(bool)]
         tied = ranked[:1] if tied.empty else tied
         frozen = ranked[ranked["method"] == FROZEN]
-        quickest = tied.loc[tied["seconds_alone"].idxmin()]
+        quickest = tied.sort_values("seconds_alone", kind="stable").iloc[0]
         others = ", ".join(_scored(row) for _, row in tied.iloc[1:].iterrows())
         timed = f"{_name(quickest)}, {_seconds(quickest['seconds_alone'])} s"
         rows.append(
             [
                 str(data),
-                "all" if pd.isna(shots) else cell(shots),
+                _shots(shots),
                 _scored(tied.iloc[0]),
                 others or NOTHING,
                 timed,
@@ -181,6 +181,10 @@ def guideline_table(summary: pd.DataFrame) -> str:
             ]
         )
     return _lines(rows)
+
+
+def _shots(shots: Any) -> str:
+    return "all" if pd.isna(shots) else cell(shots)
 
 
 def _from_best(rows: pd.DataFrame) -> pd.DataFrame:
