@@ -341,12 +341,19 @@ class Predictor:
             raise UsageError(
                 "the runs were trained over other input",
                 expected=EXAMPLES[self.takes],
-                received="one text" if isinstance(texts, str) else EXAMPLES[given] if len(set(words)) < 2 else "both",
+                received="one text"
+                if isinstance(texts, str)
+                else EXAMPLES[given]
+                if len(set(words)) < 2
+                else "texts and lists of words",
                 remedy="split texts into words as training's were" if self.takes == "words" else "give that",
             )
         if pairs is not None and len(pairs) != len(texts):
             raise UsageError(
-                "some texts lack a second one", expected=counted(len(texts), "pair"), received=f"{len(pairs)}"
+                "the numbers of texts and of second texts differ",
+                expected=counted(len(texts), "second text"),
+                received=str(len(pairs)),
+                remedy="give one second text for each text",
             )
 
 

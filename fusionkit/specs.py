@@ -276,7 +276,10 @@ class RunSpec:
             object.__setattr__(self, "epochs", known["epochs"].default)
         if self.draw_ids is not None and not given:
             raise UsageError(
-                "draw-ids is out of range", expected="none where the draw is no 'ids'", received=repr(self.draw_ids)
+                "draw-ids is given without the draw 'ids'",
+                expected="draw_ids with draw='ids' only",
+                received=repr(self.draw_ids),
+                remedy="leave draw_ids out",
             )
 
     @cached_property

@@ -160,6 +160,7 @@ def test_a_head_says_what_it_fits() -> None:
         ("joint", "reglab.mix:Whole+tagger", "is no head for intent"),
         ("joint", "intent=reglab.mix:Words", "is no head for intent"),
         ("joint", "reglab.mix:Words", "unknown head for joint"),
+        ("joint", "slots=crf,slots=tagger", "--head names 'slots' twice"),
         ("joint", "reglab.mix:Words:8+tagger", "takes no options"),
         ("tagging", "reglab.mix:head", "is no head"),
         ("tagging", "reglab.mix:Words:8", "takes no options"),

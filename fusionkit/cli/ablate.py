@@ -56,7 +56,7 @@ def ablate(
     if len(places) > 1:
         raise UsageError(f"{run} holds {len(places)} runs", expected="one", remedy="name one of them, RUNS/DIGEST")
     if split == "test" and limit is not None:
-        raise UsageError("--limit is of validation", received="--split test", remedy="leave one of them out")
+        raise UsageError("--limit applies to validation only", received="--split test", remedy="leave one of them out")
     refuse_storeless(stores)
     folder = places[0]
     log().print(f"scoring {folder} on {split} without the parts of every span of layers")

@@ -130,8 +130,9 @@ class FolderType(PlaceType):
         if not isinstance(place, Path):  # as a path it would be a folder called "s3:"
             raise UsageError(
                 "runs, reports and exports are kept on a local disk",
+                expected="a local path",
                 received=value,
-                remedy="choose a local path; a store may lie there",
+                remedy="choose a local path; only stores may be on object storage",
             )
         return place
 

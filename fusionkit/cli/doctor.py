@@ -31,7 +31,7 @@ def doctor(as_json: bool) -> None:
         try:
             found[name] = tell()
         except Exception as error:  # this command has to report what is broken
-            found[name] = f"cannot be told: {type(error).__name__}: {' '.join(str(error).split())}"
+            found[name] = f"unknown: {type(error).__name__}: {' '.join(str(error).split())}"
         if not as_json:
             out().print(f"{name:<13} {found[name]}", soft_wrap=True)
     if as_json:

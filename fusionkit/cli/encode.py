@@ -60,7 +60,9 @@ def encode(
         print_slurm_job(settings)
         return
     if workers and settings is None:
-        raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
+        raise UsageError(
+            "--workers counts the processes of a cluster", remedy="add --cluster local, or leave --workers out"
+        )
     from fusionkit.cli.info import store_summary
     from fusionkit.encode.publish import refuse_foreign, resolved
 

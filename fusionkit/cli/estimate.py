@@ -30,8 +30,7 @@ def estimate(as_json: bool, **options: Any) -> None:
     console.print(count_table("split", found.splits, dict(zip(fields, fields, strict=True))))
     about = "" if found.exact else "about "
     console.print(f"\nrows of {found.rows}: {about}{found.bytes / 1e6:,.0f} MB in {counted(found.files, 'file')}")
-    console.print(
-        f"about {found.seconds:,.0f} s, as busy as this machine is now; {found.memory / 1e6:,.0f} MB of memory\n"
-    )
+    memory = f"{found.memory / 1e6:,.0f} MB of memory"
+    console.print(f"about {found.seconds:,.0f} s, if this machine stays as busy as it is now; {memory}\n")
     rows = [[name, f"{size / 1e6:,.0f}", f"{1 - size / found.bytes:.0%}"] for name, size in found.choices.items()]
     console.print(table(None, [("cheaper", "left"), ("MB", "right"), ("saves", "right")], rows))

@@ -114,7 +114,9 @@ def evaluate(
     if keep:
         from fusionkit.evaluation.keep import keep_answers
 
-        log().print(f"answers kept of {counted(len(found), 'run')}, of {keep_answers(found)} for the first time")
+        log().print(
+            f"answers kept for {counted(len(found), 'run')}, for {keep_answers(found)} of them for the first time"
+        )
 
 
 def _labels(given: tuple[str, ...]) -> dict[str, str] | str | None:

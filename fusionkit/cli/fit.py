@@ -194,8 +194,9 @@ def forecast_text(found: Forecast) -> str:
     return "\n".join(
         (
             f"{told} in {counted(found.units, 'unit')} by {who}",
-            f"about {clock(found.seconds)}, as busy as this machine is now; about {found.memory / 1e6:,.0f} MB of "
-            "memory a process",
-            f"counted, and measured on a few epochs or by finished runs of {sampled} kinds of runs",
+            f"about {clock(found.seconds)}, if this machine stays as busy as it is now; about "
+            f"{found.memory / 1e6:,.0f} MB of memory a process",
+            f"estimated from counted operations; for {sampled} kinds of runs, from a few measured epochs or finished "
+            "runs",
         )
     )

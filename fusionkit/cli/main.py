@@ -108,7 +108,8 @@ def _path_error(error: Exception) -> FusionkitError | None:
     if isinstance(error, OSError):
         if error.filename is None or error.errno not in (errno.ENAMETOOLONG, errno.EACCES, errno.ELOOP):
             return None
-        return UsageError(f"cannot read {error.filename}", received=error.strerror, remedy="check the path")
+        remedy = "check the path and its permissions" if error.errno == errno.EACCES else "check the path"
+        return UsageError(f"cannot use {error.filename}", received=error.strerror, remedy=remedy)
     if "home directory" not in str(error):  # of Path.expanduser
         return None
     return UsageError("no such home folder", received=first_line(error), remedy="write the whole path")

@@ -65,7 +65,7 @@ def predict(
     places, texts = runs_and_texts(runs, no_texts=given is not None)
     if bool(texts) == (given is not None):
         raise UsageError(
-            "give texts behind the runs, or --input" if not texts else "give texts or --input, not both",
+            "give texts after the runs, or --input" if not texts else "give texts or --input, not both",
             expected="one of the two",
             received="neither" if not texts else f"{texts[0][:60]!r} and --input {given}",
         )

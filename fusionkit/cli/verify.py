@@ -61,7 +61,10 @@ def verify(
         lines = "\n".join(f"    {path}: {fault}" for path, fault in faults.items())
         raise StoreError(
             f"{store} is damaged in {len(faults)} of {counted(seen, 'file')}:\n{lines}",
-            remedy="`fusionkit verify --repair` encodes damaged chunks again; other files need --overwrite or a backup",
+            remedy="check the disk, then encode again: `fusionkit encode … --overwrite`"
+            if repair
+            else "`fusionkit verify --repair` encodes damaged chunks again; for other files use `fusionkit encode … "
+            "--overwrite` or a backup",
         )
     if as_json:
         return
@@ -103,7 +106,8 @@ def _repair(store: Store, faults: dict[str, str], bars: ProgressBars, **how: Any
     bars.step("encoding again", len(parts), 0, "chunks")
     for part in parts:
         for changed in run_repair(store.path, [part], loaded):
-            bars.say(f"{changed.split} chunk {changed.chunk}: rounded otherwise than before; its checksum is new")
+            which = f"{changed.split} chunk {changed.chunk}"
+            bars.say(f"{which}: some numbers are now rounded differently; its checksum was updated")
         bars.advance(1)
     return _read_all(Store(store.path), bars)[1]
 

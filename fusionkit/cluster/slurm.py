@@ -26,7 +26,7 @@ from fusionkit.io.files import disk_errors
 from fusionkit.plural import counted
 
 FIRST_LOOK, LAST_LOOK = 1.0, 30.0  # seconds between two questions to Slurm: doubled while nothing changes
-# Jobs in a row that end before they are workers, after which to give up where no other job is running. One is enough
+# Jobs in a row that end before their workers connect, after which to give up where no other job runs. One is enough
 # where there never was a worker and no job waits. While jobs wait it takes as many as there are workers, because one
 # broken node takes job after job.
 STARTS = 3
@@ -71,8 +71,8 @@ class SlurmCluster:
         """See the protocol.
 
         Raises:
-            FusionkitError: jobs end before they are workers, or would wait forever; the message has the job's log or
-                Slurm's reason.
+            FusionkitError: jobs end before their workers connect, or would wait forever; the message has the job's log
+                or Slurm's reason.
         """
         if not self.count.look():
             return
@@ -91,7 +91,7 @@ class SlurmCluster:
         self._waiting = {number: job for number, job in found.items() if job.state == "PENDING"}
         before, self._hopeless = self._hopeless, {n for n, job in found.items() if job.reason in HOPELESS}
         if before & self._hopeless:  # seen twice: the first reason of a new job may be wrong
-            raise self._failed("a job waits for what never comes")
+            raise self._failed("a job in Slurm's queue can never start")
         if stuck := {n for n in running & self._arrived.keys() - here if now - self._arrived[n] > DISCONNECTED}:
             slurm_commands.cancel(self._name, tuple(stuck))
         self._replace((self._jobs - running) | stuck, here)
@@ -105,7 +105,7 @@ class SlurmCluster:
             self._arrived.pop(number, None)
         enough = max(STARTS, self.workers) if self._jobs else STARTS if self._came else 1
         if dead and not here and not self._jobs - self._waiting.keys() and len(self._dead_starts) >= enough:
-            raise self._failed("the workers' jobs end before they are workers")
+            raise self._failed("the jobs end before their workers connect")
         if ended and not dead:
             self._pause = FIRST_LOOK
         try:

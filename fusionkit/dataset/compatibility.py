@@ -80,7 +80,7 @@ def refuse_disjoint(stores: Sequence[Store], column: str, names: Mapping[str, se
         others = set().union(*(told[other.digest] for other in stores if other is not store))
         if len(stores) > 1 and not told[store.digest] & others:
             raise UsageError(
-                f"the labels {column!r} of {store.path} are none of the other stores'",
+                f"no label in column {column!r} of {store.path} occurs in another store",
                 expected="label names that are the same in the stores",
                 received="; ".join(f"{each.path}: {few(sorted(told[each.digest]), 6)}" for each in stores),
                 remedy="choose another --label, or give the classes the same names and encode again",

@@ -81,6 +81,7 @@ class Mix:
                 "a store is named twice to train on",
                 expected="each once, with one share",
                 received=", ".join(f"{part.store.path}{part.suffix()}" for part in parts),
+                remedy="name it once",
             )
         for store in trained:
             require_train(store, "encode one, or name the store with --evaluate-on only")

@@ -176,6 +176,7 @@ def _max_length(spec: EncodeSpec, encoder: Encoder) -> int:
         raise UsageError(
             f"encoder {encoder.name!r} cannot take that length",
             expected=f"--max-length up to {encoder.max_length}",
-            received=str(spec.max_length),
+            received=f"--max-length {spec.max_length}",
+            remedy="choose a smaller --max-length, or leave it out",
         )
     return spec.max_length

@@ -44,7 +44,10 @@ def parse_shard(text: str) -> Shard:
     shard = Shard(int(found[1]), int(found[2])) if found else Shard(-1, 0)
     if not 0 <= shard.number <= shard.of or shard.of < 1:
         raise UsageError(
-            "no share of the parts", expected="I/N with I from 1 to N, or 0/N for the plan alone", received=text
+            "--parts takes a share of the parts",
+            expected="I/N with I from 1 to N, or 0/N for the plan alone",
+            received=text,
+            remedy="write it like 3/16",
         )
     return shard
 

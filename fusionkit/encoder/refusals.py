@@ -16,7 +16,7 @@ from fusionkit.encoder.reference import CHOICES
 from fusionkit.errors import EncoderError, FusionkitError, StoppedError, UntrustedCodeError, UsageError, first_line
 
 # Remedies where an encoder cannot be loaded.
-CHECK_PLACE = "check the path or id, and --revision, and the network"
+CHECK_PLACE = "check the path or id, its revision, and the network"
 SAVE_AGAIN = "save it again with `model.save_pretrained(FOLDER)`, which writes safetensors; *.bin files are not read"
 
 

@@ -138,7 +138,7 @@ def _over_stores(
     """Evaluate over each store the tasks that it serves, and merge the results by run."""
     if len(places) > 1 and (whole := [run for run in trained if not run.apart]):
         raise UsageError(
-            "several stores serve several tasks over stores of their own",
+            "only a run of several tasks over stores of their own is scored over several stores",
             expected="one store for a run of one data set",
             received=f"{counted(len(places), 'store')} for the run {whole[0].folder.name}",
             remedy="evaluate over each by itself",
@@ -191,7 +191,7 @@ def _evaluations(
         own, golds = list(notes), dict[str, Gold]()
         its_own = examples.digest in {part.spec.store for part in run.parts.values()}
         if examples.split == "train" and (its_own or run.data == examples.name):
-            own.append(f"train of {examples.name} is what the head learned from: such scores flatter")
+            own.append(f"train of {examples.name} is what the head learned from: these scores are optimistic")
         for name, part in run.parts.items():
             column = column_of(part, named)
             gold, present = examples.gold_of(part, column)

@@ -31,7 +31,12 @@ def input_columns(predictor: Predictor, source: Source, given: Mapping[str, str 
         if name is not None and name not in examples.column_names:
             raise unknown_name(f"column --{role}", name, examples.column_names)
         if name is not None and role not in roles:
-            raise UsageError(f"the runs were trained over {predictor.takes}", received=f"--{role} {name}")
+            raise UsageError(
+                f"the runs were trained over {predictor.takes}",
+                expected=" and ".join(f"--{each}" for each in roles),
+                received=f"--{role} {name}",
+                remedy=f"leave --{role} out",
+            )
     trained = [run.encoding["columns"] for run in predictor.runs.values()]
     for role in roles:
         present = [columns[role] for columns in trained if columns[role] in examples.column_names]

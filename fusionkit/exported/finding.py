@@ -36,7 +36,7 @@ def find_heads(place: str | Path, hub: bool = True) -> dict[Path, bool]:
     try:
         path = Path(place).expanduser()
     except RuntimeError as error:
-        raise UsageError(f"{place} begins with the home of no user", remedy="check the path") from error
+        raise UsageError(f"{place} begins with the home folder of an unknown user", remedy="check the path") from error
     if is_export(path):
         return {path: True}
     if hub and not path.exists() and is_hub_id(str(place)):
@@ -49,7 +49,8 @@ def find_heads(place: str | Path, hub: bool = True) -> dict[Path, bool]:
 
 def _can_answer(record: Mapping[str, Any]) -> bool:
     """Whether a run has weights and answers about texts, which heads for masked sub-tokens do not."""
-    return TAKEN_FROM not in record and record.get("spec", {}).get("task") != "mlm"
+    spec = record.get("spec", {})
+    return TAKEN_FROM not in record and isinstance(spec, Mapping) and spec.get("task") != "mlm"
 
 
 def open_heads(

@@ -97,7 +97,7 @@ def head_entry(name: str) -> HeadEntry:
     kind, options = REGISTRY.split(name)
     if options is not None:
         raise UsageError(
-            f"head {kind!r} takes no options", expected=kind, received=name, remedy="leave what stands behind it out"
+            f"head {kind!r} takes no options", expected=kind, received=name, remedy="leave out what follows the name"
         )
     found, path = REGISTRY.load(name).value, REGISTRY.path(name)
     tasks, sequences = getattr(found, "tasks", None), getattr(found, "sequences", None)

@@ -30,7 +30,7 @@ REFUSALS = (
 
 
 def write_durably(path: Place, *pieces: bytes | memoryview) -> None:
-    """Write a file like :func:`write_pieces`."""
+    """As :func:`write_pieces`, with the pieces as arguments."""
     write_pieces(path, pieces)
 
 

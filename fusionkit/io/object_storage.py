@@ -88,7 +88,12 @@ def _given(name: str, default: float, kind: Callable[[str], float], expected: st
         value = kind(text)
         if 0 < value < float("inf"):
             return value
-    raise UsageError(f"{name} is wrong", expected=expected, received=text)
+    raise UsageError(
+        f"the environment variable {name} has a wrong value",
+        expected=expected,
+        received=text,
+        remedy=f"correct {name}, or unset it",
+    )
 
 
 def options_of(filesystem: Any) -> dict[str, Any]:

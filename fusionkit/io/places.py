@@ -55,6 +55,7 @@ def place_of(address: str | Place) -> Place:
             f"no address of one place: {address}",
             expected="an address without " + " ".join(sorted(PATTERN)),
             received=address,
+            remedy="rename the folder",
         )
     try:
         # Another process may write the same store, so cached listings would be out of date.
@@ -70,6 +71,7 @@ def place_of(address: str | Place) -> Place:
             f"no such kind of address: {address}",
             expected="a folder, s3://BUCKET/NAME, gs://BUCKET/NAME or another address that fsspec knows",
             received=str(error),
+            remedy="check the address",
         ) from error
     if not place.name:
         raise _nameless(scheme, address)
@@ -77,7 +79,12 @@ def place_of(address: str | Place) -> Place:
 
 
 def _nameless(scheme: str, address: str) -> UsageError:
-    return UsageError(f"an address without a name: {address}", expected=f"{scheme}://BUCKET/NAME", received=address)
+    return UsageError(
+        f"an address without a name: {address}",
+        expected=f"{scheme}://BUCKET/NAME",
+        received=address,
+        remedy="add the name of a folder",
+    )
 
 
 def _filesystem(scheme: str) -> Any:

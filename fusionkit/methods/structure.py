@@ -125,7 +125,7 @@ class Structure:
 
     def _no_places(self, expected: str, received: int, layer: int) -> UsageError:
         return UsageError(
-            f"the places for adapters in {type(self.model).__name__} cannot be told",
+            f"the places for adapters in {type(self.model).__name__} cannot be found",
             expected=expected,
             received=f"{received} in layer {layer}",
             remedy="choose another method, for example full or bitfit",
@@ -251,7 +251,7 @@ def _layers(model: Any, depth: int, calls: Counter[nn.Module]) -> tuple[nn.Modul
         if calls[module] == depth > 1 and next(module.children(), None) is not None:
             return (module,)
     raise UsageError(
-        f"the layers of {type(model).__name__} cannot be told",
+        f"the layers of {type(model).__name__} cannot be found",
         expected=f"a list of {depth} layers, each run once, or one layer that runs {depth} times",
         received="neither",
         remedy="choose --method frozen, or another encoder",

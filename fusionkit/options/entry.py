@@ -111,11 +111,11 @@ class OptionInfo:
         if self.kind in (int, float):
             return self._number(value)
         if not isinstance(value, self.kind):
-            raise self._wrong(WANTED[self.kind], value)
+            raise self._strange(WANTED[self.kind], value)
         if self.choices and value not in self.choices:
             raise unknown_name(self.flag, str(value), self.choices)
         if self.pattern is not None and not re.fullmatch(self.pattern, value):
-            raise self._wrong(self.example, value)
+            raise self._strange(self.example, value)
         return value
 
     def _number(self, value: Any) -> int | float:
@@ -123,10 +123,14 @@ class OptionInfo:
             found = _whole(value) if self.kind is int else _real(value)
             finite = math.isfinite(found)  # a whole number of hundreds of digits overflows
         except (TypeError, OverflowError):
-            raise self._wrong(WANTED[self.kind], value) from None
+            raise self._strange(WANTED[self.kind], value) from None
         if not (finite and all(BOUNDS[name][0](found, bound) for name, bound in self.bounds)):
             raise self._wrong(self.expected, value)
         return found
+
+    def _strange(self, expected: str, received: object) -> UsageError:
+        remedy = "give a value as expected"
+        return UsageError(f"{self.flag} has a wrong value", expected=expected, received=repr(received), remedy=remedy)
 
     def _wrong(self, expected: str, received: object) -> UsageError:
         remedy = "choose a value in that range"

@@ -69,7 +69,7 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
     table = with_ties(table, Rivals(table, groups, same=CELL[:2]))
     table, beaten = beside_floors(table, floor_scores(study))
     if (table[SCORED_ON] == VALIDATION).any():
-        notes.append("Scores on validation are of the examples that chose the epoch: they flatter.")
+        notes.append("Scores on validation are of the examples that chose the epoch: these scores are optimistic.")
     # Without a test of the best against any other, none of them is marked.
     return table.assign(is_best=table[TIED].fillna(False).astype(bool)), notes + beaten
 

@@ -28,7 +28,7 @@ class Claims:
         self._held: dict[str, IO[str]] = {}
         self._is_new = not runs.exists()
 
-    def work(self) -> bool:
+    def locks_work(self) -> bool:
         """Whether this folder's file system supports locks; without them every claim is granted."""
         probe = f"probe-{os.getpid()}"
         try:
@@ -120,7 +120,7 @@ def runs_status(runs: RunsFolder) -> dict[str, Any]:
             {
                 "digest": digest_of_record(record),
                 **{name: record["spec"][name] for name in SHOWN},
-                "error": record["error"],
+                "error": record.get("error", ""),
             }
             for record in failed
         ],

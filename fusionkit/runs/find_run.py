@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from fusionkit.errors import NothingFinishedError, UsageError
@@ -49,7 +50,7 @@ def find_folders(path: Path) -> list[Path]:
         found = [
             folder
             for folder, record in records.items()
-            if record.get("status") == "finished" and not is_floor(record) and is_plain(record.get("spec", {}))
+            if record.get("status") == "finished" and not is_floor(record) and _learns_the_task(record.get("spec", {}))
         ]
     else:
         files = sorted(RunsFolder(path.parent).record_files()) if len(path.name) >= 4 else []
@@ -66,3 +67,7 @@ def find_folders(path: Path) -> list[Path]:
             remedy="check the path, or run `fusionkit fit` first",
         )
     return found
+
+
+def _learns_the_task(spec: object) -> bool:
+    return isinstance(spec, Mapping) and is_plain(spec)

@@ -180,6 +180,7 @@ class RunsFolder:
                 continue
             try:
                 spec = RunSpec.from_dict(record["spec"])
+                record["status"]
             except (KeyError, TypeError, UsageError) as error:
                 raise damaged(path, "a run's spec", first_line(error), REMEDY) from error
             found.append({**record, "spec": spec.to_dict()})

@@ -39,7 +39,8 @@ def digest_of_record(record: dict[str, Any]) -> str:
 
 def is_floor(record: Mapping[str, Any]) -> bool:
     """Whether a record is of a floor, which has no weights."""
-    return record.get("spec", {}).get("fusion") in FLOORS
+    spec = record.get("spec")
+    return isinstance(spec, Mapping) and spec.get("fusion") in FLOORS
 
 
 def all_failed(records: Iterable[Mapping[str, Any]]) -> bool:
@@ -51,7 +52,7 @@ def all_failed(records: Iterable[Mapping[str, Any]]) -> bool:
 def first_error(records: Iterable[Mapping[str, Any]]) -> str:
     """The first line of the error of the first failed run; empty where none failed."""
     return next(
-        (next(iter(record["error"].splitlines()), "") for record in records if record["status"] == "failed"), ""
+        (next(iter(str(each.get("error", "")).splitlines()), "") for each in records if each["status"] == "failed"), ""
     )
 
 

@@ -269,7 +269,7 @@ def _added_note(added: Sequence[str]) -> list[str]:
     tuned = [name for name in added if name in TUNED]
     choose = f"; --choose-by validation takes the best {' and '.join(tuned)}" if tuned else ""
     return [
-        f"runs of one group differ in {', '.join(added)}: of each value a row of its own{choose}; "
+        f"runs of one group differ in {', '.join(added)}: each value has a row of its own{choose}; "
         "--average COLUMN averages over a column"
     ]
 

@@ -127,7 +127,7 @@ def _refuse_numbers(source: Source, first: pa.Table, tokens: str) -> None:
     if not len(words) or not pc.all(pc.match_substring_regex(words, NUMBER)).as_py():
         return
     raise UsageError(
-        f"column {tokens!r} of {source.name} has numbers alone, and no word",
+        f"column {tokens!r} of {source.name} holds numbers only",
         expected="words",
         received=one_line(" ".join(map(str, words[:12].to_pylist())), SHOWN_CHARACTERS),
         remedy="name the column of words with --tokens, or a CoNLL file's columns with --columns index,word,…",

@@ -29,6 +29,9 @@ MISSING = r"^(?i:nan)?$"
 BLOCK_BYTES, LARGEST_BLOCK_BYTES = 256 << 10, 64 << 20
 
 
+ADD_ROWS = "write a header and one line an example into the file, or leave it out"
+
+
 def read_csv(path: Path, limit: int | None = None) -> Iterator[pa.RecordBatch]:
     """A comma-separated table, every column as text; ``limit``: how many rows are needed."""
     return _read(path, pacsv.ParseOptions(delimiter=",", newlines_in_values=True), limit)
@@ -59,10 +62,16 @@ def _read(path: Path, parse: pacsv.ParseOptions, limit: int | None) -> Iterator[
             f"{path} {'is empty' if empty else 'is not a readable table'}",
             expected="a header line, then one line an example",
             received="no line at all" if empty else str(error),
-            remedy="quote fields that hold the separator, or use JSON lines",
+            remedy=ADD_ROWS
+            if empty
+            else "quote fields that hold a comma, or use JSON lines"
+            if parse.quote_char
+            else "take the tabs out of the fields, or use JSON lines",
         ) from error
     if final is None:
-        raise DataError(f"{path} holds no rows", expected="lines after the header", received="a header alone")
+        raise DataError(
+            f"{path} holds no rows", expected="lines after the header", received="a header alone", remedy=ADD_ROWS
+        )
     # Arrow reads an unclosed quote up to the end of the file: the last field swallows all later rows.
     swallowed = final.column(-1)[-1].as_py()
     if "\n" in swallowed and not last.rstrip().endswith('"'):

@@ -27,8 +27,11 @@ def notes_on_left_out(folder: Path, taken: Collection[Path], suffixes: Collectio
     others = [path for path in sorted(folder.iterdir()) if path not in taken and _is_data(path, suffixes)]
     packed = [path.name for path in others if _is_packed(path)]
     plain = [path.name for path in others if not _is_packed(path)]
-    ends = "its name ends" if len(plain) == 1 else "their names end"
-    return [*_note(plain, f"{ends} in no split"), *_note(packed, "compressed files are not read; unpack them")]
+    ends = "its name does" if len(plain) == 1 else "their names do"
+    return [
+        *_note(plain, f"{ends} not end in train, validation or test"),
+        *_note(packed, "compressed files are not read; unpack them"),
+    ]
 
 
 def _is_packed(path: Path) -> bool:

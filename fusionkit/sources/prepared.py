@@ -162,7 +162,12 @@ def _blank(column: pa.Array) -> int:
 
 def _check_type(examples: Examples, name: str, split: str, *, words: bool) -> None:
     if name not in examples.column_names:
-        raise UsageError(f"{split} has no column {name!r}", expected=name, received=", ".join(examples.column_names))
+        raise UsageError(
+            f"{split} has no column {name!r}",
+            expected=name,
+            received=", ".join(examples.column_names),
+            remedy="give the column the same name in every split, or leave that split's file out",
+        )
     kind = examples.schema.field(name).type
     # A column without any value has the null type: `_check_present` then reports its first example.
     if not pa.types.is_null(kind) and not (is_words(kind) if words else is_text(kind)):
@@ -181,7 +186,7 @@ def _check_tags(examples: Examples, name: str, split: str) -> None:
             f"column {name!r} of {split} holds no tags",
             expected="a list in every example, one tag a word",
             received=str(kind),
-            remedy="mend the column, or choose a --label that holds one tag a word",
+            remedy=f"write a list of tags for every example of {split}, or drop the column",
         )
 
 

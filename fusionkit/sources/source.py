@@ -190,7 +190,7 @@ def _checked(name: str, source: str, tables: dict[str, Examples], notes: list[st
             f"{source} has no usable split",
             expected="train, validation or test with rows",
             received=", ".join(tables) or "nothing",
-            remedy="name the files train.*, validation.* and test.*",
+            remedy="rename its splits to train, validation or test, and give one of them rows",
         )
     ordered = {split: splits[split] for split in SPLITS if split in splits}
     first = next(iter(ordered))

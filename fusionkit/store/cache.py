@@ -120,4 +120,9 @@ def default_cache() -> ChunkCache:
     try:
         return ChunkCache(folder, 0 if given.strip() == "0" else parse_bytes(given))
     except UsageError as error:
-        raise UsageError("FUSIONKIT_CACHE is no size", expected="like 50GB, or 0", received=given) from error
+        raise UsageError(
+            "FUSIONKIT_CACHE is no size",
+            expected="like 50GB, or 0",
+            received=given,
+            remedy="correct FUSIONKIT_CACHE, or unset it",
+        ) from error

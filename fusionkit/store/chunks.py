@@ -117,8 +117,11 @@ def read_rows(path: Path, array: ChunkedArray, layer: int, start: int, out: NDAr
         raise (unreadable(path, error) or missing(path)) from error
 
 
+REPAIR = "`fusionkit verify STORE --repair` encodes damaged chunks again"
+
+
 def missing(path: Place) -> StoreError:
-    return StoreError(f"chunk {path} is missing", remedy="see `fusionkit verify`, then encode again")
+    return StoreError(f"chunk {path} is missing", remedy=REPAIR)
 
 
 def _check_size(path: Path, size: int, array: ChunkedArray) -> None:
@@ -127,7 +130,7 @@ def _check_size(path: Path, size: int, array: ChunkedArray) -> None:
             f"chunk {path} is damaged",
             expected=f"{array.chunk_bytes + CHECKSUM_BYTES} bytes",
             received=f"{size} bytes",
-            remedy="see `fusionkit verify`, then encode again",
+            remedy=REPAIR,
         )
 
 
@@ -158,7 +161,7 @@ def read_chunk(path: Place, array: ChunkedArray, compression: str, recorded: int
         # Since its store was opened, another store may have written an undamaged chunk to this path.
         raise StoreError(f"chunk {path} is not the one that was recorded", remedy="open the store again")
     if fault is not None:
-        raise StoreError(f"chunk {path} is damaged", received=fault, remedy="see `fusionkit verify`, then encode again")
+        raise StoreError(f"chunk {path} is damaged", received=fault, remedy=REPAIR)
     content: Any = memoryview(raw)[:-CHECKSUM_BYTES]
     if compression == "zstd":
         try:  # Not numcodecs: it makes room for as many bytes as the frame says.

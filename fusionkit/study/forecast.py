@@ -95,12 +95,14 @@ class _Planner:
         place = self._work.store(name)
         if is_complete(place):  # also one that this study has not checked yet: the run will find it complete
             self._stores[name] = store = complete_store(place)
-            told = f"{store.bytes / 1e6:,.0f} MB" + ("" if done else "; whether it is this source's will be looked at")
+            told = f"{store.bytes / 1e6:,.0f} MB" + (
+                "" if done else "; the run will check that it was made from this source"
+            )
             return StepForecast(f"encode {name}", THERE, 0, 0.0, told)
         source = self._study.sources[name]
         self._stores[name] = store = sample_store(source, self._data(source), self._folder, self._commands.sample)
         state = BEGUN if is_store(place) else MISSING
-        told = f"{counted(store.rows, 'row')}, told from a sample"
+        told = f"{counted(store.rows, 'row')}, estimated from a sample"
         return StepForecast(f"encode {name}", state, store.bytes, store.seconds, told)
 
     def fit(self, sweep: SweepStep, fitting: SweepFit) -> StepForecast:
@@ -121,7 +123,7 @@ class _Planner:
             if not (left := found.runs - found.there):
                 self._ready.add(sweep.name)
                 if not all(fitting.folder.has(spec.digest) for spec in untrained.specs):
-                    return StepForecast(name, BEGUN, None, 0.0, "floors alone")
+                    return StepForecast(name, BEGUN, None, 0.0, "only floors are left")
                 return StepForecast(name, MISSING if known else THERE, 0, 0.0, told or counted(runs_in_all, "run"))
             state = BEGUN if found.there else MISSING
             told = f"{left:,} of {counted(runs_in_all, 'run')}" + (f", {told}" if told else "")

@@ -77,7 +77,9 @@ def _source(written: YamlNode, name: str, shared: Mapping[str, Any]) -> SourceSt
     if isinstance(value, dict):
         own = read_options(written, keys, block_at(written, keys, SOURCE, "key of a source"), SOURCE)
         if "source" not in own:
-            raise written.wrong(keys, f"source {name!r} has no place", expected="a key `source:` in its block")
+            raise written.wrong(
+                keys, f"source {name!r} has no place", expected="a key `source:` in its block", remedy="add `source:`"
+            )
         keys = (*keys, "source")
     else:
         own = read_options(written, keys[:-1], {name: value}, {name: SOURCE["source"]})
@@ -158,15 +160,17 @@ def _check_comparison(written: YamlNode, keys: Keys, comparison: Comparison) -> 
         raise written.wrong(
             (*keys, "average"),
             f"{both[0]!r} is both grouped by and averaged over",
-            expected="a column that does not stand behind `by:`",
+            expected="a column that is not in `by:`",
             received=", ".join(comparison.average),
+            remedy="take it out of `average:` or `by:`",
         )
     if comparison.across is not None and comparison.across not in comparison.by:
         raise written.wrong(
             (*keys, "across"),
             f"{comparison.across!r} is laid across, but not grouped by",
-            expected="one of the columns behind `by:`",
+            expected="one of the columns in `by:`",
             received=", ".join(comparison.by) or "none",
+            remedy="add it to `by:`",
         )
     for part in baseline_parts(comparison.baseline or "", COLUMNS):
         # `linear:gamma=no,norm=token` is one value: the commas and equals signs after the colon are a fusion's.

@@ -115,7 +115,7 @@ def _filled(written: YamlNode, given: Mapping[str, str]) -> YamlNode:
             if name == "data" and name not in names:
                 raise written.wrong(
                     keys,
-                    "the folder of data sets is not said",
+                    "the folder of data sets is not given",
                     expected="a key `data:` in the study, or --set data=FOLDER",
                     received=value,
                     remedy="add --set data=FOLDER",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.heads import HEADS, LM_HEADS, REGISTRY, each_head, head_entry, reads_sequences, sequences_of
+from fusionkit.heads.table import OWN_TASKS
 from fusionkit.tasks.task import Task
 
 
@@ -34,7 +35,8 @@ def check_head(task: Task, head: str, name: str = "") -> None:
             expected=f"a head of {task.name}" + ("" if alone else " that reads no whole sequences"),
             received=f"one of {', '.join(entry.tasks)}"
             + (f" that reads {entry.sequences} whole sequences" if entry.sequences else ""),
-            remedy=f"choose one of {', '.join(known)}, or add {task.name!r} to its `tasks`",
+            remedy=f"choose one of {', '.join(known)}"
+            + (f", or add {task.name!r} to its `tasks`" if task.name in set(OWN_TASKS) - set(entry.tasks) else ""),
         )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -131,6 +132,7 @@ def fitting_heads(tasks: Mapping[str, Task], head: str | None) -> str:
             )
         chosen = dict(zip(tasks, parts, strict=True))
     elif head is not None:
+        refuse_twice("head", [part.partition("=")[0] for part in head.split(",")], head)
         for part in head.split(","):
             name, _, one = part.partition("=")
             if name not in tasks:
@@ -139,6 +141,14 @@ def fitting_heads(tasks: Mapping[str, Task], head: str | None) -> str:
     for name, one in chosen.items():
         check_head(tasks[name], one, "" if alone else name)
     return "+".join(chosen.values())
+
+
+def refuse_twice(flag: str, names: Sequence[str], text: str | None) -> None:
+    """Refuse a text like ``a=crf,a=tagger``, of which one value would be lost (UsageError)."""
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise UsageError(
+            f"--{flag} names {twice[0]!r} twice", expected="each name once", received=text, remedy="keep one of them"
+        )
 
 
 def parts_of(spec: RunSpec) -> dict[str, RunSpec]:

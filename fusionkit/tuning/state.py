@@ -78,7 +78,7 @@ def read_state(path: Path) -> SavedState | None:
 def unusable(path: Path, expected: str, received: str) -> StoreError:
     """The error for a state from which a run cannot go on."""
     return StoreError(
-        f"{path} cannot be gone on with",
+        f"{path} cannot be resumed from",
         expected=expected,
         received=received,
         remedy="remove that file: the run is then trained from its start",

@@ -207,9 +207,9 @@ def test_a_data_set_can_be_the_block(fusionkit: Command, keep: Keep) -> None:
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (("--over", "both", "--test", "permutation"), "--test permutation is one over seeds"),
-        (("--over", "examples", "--interval", "bootstrap"), "--interval bootstrap is one over seeds"),
-        (("--over", "both", "--block", "data"), "with --block data a difference a data set is all that counts"),
+        (("--over", "both", "--test", "permutation"), "--test permutation can only compare over seeds"),
+        (("--over", "examples", "--interval", "bootstrap"), "--interval bootstrap can only compare over seeds"),
+        (("--over", "both", "--block", "data"), "with --block data each data set counts as one difference"),
         (("--simultaneous", "--interval", "bootstrap"), "--simultaneous is for --interval t"),
     ],
 )

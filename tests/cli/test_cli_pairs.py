@@ -89,7 +89,10 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "encode {plain} --out {out} --pair-as one": ("--pair-as one needs pairs of texts", "leave --pair-as out"),
     "estimate {plain} --pair-as two": ("--pair-as two needs pairs of texts", "name the second text with --pair"),
     "encode {pairs} --out {out} --pair-as three": ("unknown --pair-as 'three'", "expected: one of one, two"),
-    "encode {words} --out {out} --pair other": ("a pair is one of texts", "name the first text with --text"),
+    "encode {words} --out {out} --pair other": (
+        "both sides of a pair are columns of texts",
+        "name the first text with --text",
+    ),
 }
 
 

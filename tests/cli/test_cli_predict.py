@@ -148,7 +148,7 @@ def test_a_text_that_begins_like_a_home_folder_is_a_text(tmp_path: Path) -> None
     (tmp_path / "config.json").touch()
     assert runs_and_texts([str(tmp_path), "~20 rooms", "Oslo"]) == ([str(tmp_path)], ["~20 rooms", "Oslo"])
     for given in (["~nobody-here/runs", "Oslo"], [str(tmp_path), "~nobody-here/runs", "Oslo"]):
-        with pytest.raises(UsageError, match="the home of no user"):
+        with pytest.raises(UsageError, match="the home folder of an unknown user"):
             runs_and_texts(given)
 
 
@@ -192,7 +192,7 @@ def test_a_run_on_control_labels_predicts_nothing(fusionkit: Command, runs: Path
     [
         (("no-such-runs", "a text"), 2, "holds no finished run"),
         (("RUNS", "no/such/run", "a text"), 2, "holds no finished run"),
-        (("RUNS",), 2, "give texts behind the runs"),
+        (("RUNS",), 2, "give texts after the runs"),
         (("RUNS", "a text", "--input", "FILE"), 2, "not both"),
         (("RUNS", "--input", "no-such-file"), 2, "no-such-file is no file"),
         (("RUNS", "--input", "EMPTY"), 1, "is empty"),

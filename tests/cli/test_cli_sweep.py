@@ -167,7 +167,10 @@ def test_draws_are_kept_given_back_and_shown(fusionkit: Command, store: Path, tm
         ("{store} --label slots --draw-from {folder}/none", "none holds no finished run"),
         ("{store} --label slots --draw-from {folder}/wrong.yaml", "wrong.yaml is no JSON file"),
         ("{store} --label slots --draw-from {folder}/ids.json", "1 of 1 ids to draw are not in train"),
-        ("{store} --label slots --draw-from {folder}/ids.json --shots 2", "a list of ids is a draw as it stands"),
+        (
+            "{store} --label slots --draw-from {folder}/ids.json --shots 2",
+            "a list of ids already fixes the number of examples",
+        ),
         ("{store} --sweep {folder}/cluster.yaml", "cluster.yaml, line 4: unknown cluster setting 'wrokers'"),
         ("{store} --label slots --cluster slrum", "unknown kind of cluster 'slrum'"),
         ("{store} --label slots --validate-on 0", "--validate-on takes a number of validation examples"),

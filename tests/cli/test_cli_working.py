@@ -168,8 +168,10 @@ def test_a_dry_run_prints_the_plan_and_trains_nothing(store: Path, fusionkit: Co
         ["intent", fusion, epochs, "2"] for fusion in ("last", "linear") for epochs in "12"
     ]
     assert lines[5] == "8 runs: 0 there already, 8 to train in 1 unit by one process"
-    assert "as busy as this machine is now" in lines[6]
-    assert lines[7] == "counted, and measured on a few epochs or by finished runs of all 2 kinds of runs"
+    assert "if this machine stays as busy as it is now" in lines[6]
+    assert lines[7] == (
+        "estimated from counted operations; for all 2 kinds of runs, from a few measured epochs or finished runs"
+    )
     assert fusionkit(*options, "--epochs", 1).code == 0
     found = fusionkit(*options, "--epochs", 1, "--epochs", 2, "--dry-run", "--json").json
     assert (found["runs"], found["there"], found["workers"], len(found["parts"])) == (8, 4, 1, 2)

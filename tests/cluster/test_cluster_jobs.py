@@ -17,7 +17,7 @@ from fusionkit.cluster.slurm import SlurmCluster
 from fusionkit.cluster.slurm_commands import JobState, outside_of_jobs
 from fusionkit.errors import FusionkitError
 
-ENDED = "the workers' jobs end before they are workers"
+ENDED = "the jobs end before their workers connect"
 
 
 @pytest.fixture

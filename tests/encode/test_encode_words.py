@@ -147,4 +147,4 @@ def test_rows_of_words_need_words(encoded: Encoding, tmp_path: Path, rows: str) 
 def test_a_length_beyond_the_encoders_is_refused(source: Source, encoded: Encoding, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot take that length") as caught:
         encoded(source, tmp_path / "s", max_length=65)
-    assert (caught.value.expected, caught.value.received) == ("--max-length up to 64", "65")
+    assert (caught.value.expected, caught.value.received) == ("--max-length up to 64", "--max-length 65")

@@ -130,7 +130,7 @@ def test_places_are_not_guessed_where_feed_forward_networks_are_no_wider_than_st
     hf: Any = transformers
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
     model = getattr(hf, f"{kind}Model")(getattr(hf, f"{kind}Config")(**sizes, **own, vocab_size=30))
-    with pytest.raises(UsageError, match=f"the places for adapters in {kind}Model cannot be told") as caught:
+    with pytest.raises(UsageError, match=f"the places for adapters in {kind}Model cannot be found") as caught:
         apply(model, parse_method("houlsby:4"))
     assert caught.value.expected == "feed-forward networks wider than 16"
 

@@ -157,14 +157,15 @@ def test_runs_are_not_kept_there(fusionkit: Command, tmp_path: Path, monkeypatch
         ended = fusionkit(*arguments)
         assert ended.code == 2
         assert ended.err.startswith(
-            "fusionkit: runs, reports and exports are kept on a local disk\n  received: s3://bucket/runs\n"
+            "fusionkit: runs, reports and exports are kept on a local disk\n  expected: a local path\n  received: s3://bucket/runs\n"
         )
 
 
 def test_a_cache_without_a_size_is_wrong_use(copied: Callable[..., Any], local: Any, fusionkit: Command) -> None:
     ended = fusionkit("info", copied(local()), environment={"FUSIONKIT_CACHE": "plenty"})
     assert ended.code == 2
-    assert ended.err == "fusionkit: FUSIONKIT_CACHE is no size\n  expected: like 50GB, or 0\n  received: plenty\n"
+    wrong = "FUSIONKIT_CACHE is no size\n  expected: like 50GB, or 0\n  received: plenty"
+    assert ended.err == f"fusionkit: {wrong}\n  remedy:   correct FUSIONKIT_CACHE, or unset it\n"
 
 
 @pytest.mark.soak("products")

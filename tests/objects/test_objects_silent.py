@@ -133,7 +133,7 @@ def test_an_encode_ends_and_goes_on_when_the_server_answers_again(
 @pytest.mark.parametrize("value", ["0", "-1", "soon", "inf", "nan"])
 def test_limits_that_are_no_numbers_are_wrong_use(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(UsageError, match=f"{name} is wrong") as caught:
+    with pytest.raises(UsageError, match=f"{name} has a wrong value") as caught:
         place_of("s3://bucket/s")
     assert (caught.value.received, caught.value.exit_code) == (value, 2)
 

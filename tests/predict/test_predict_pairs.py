@@ -184,7 +184,7 @@ def test_a_pair_needs_both_texts(pair_store: Callable[..., Store], fit_run: FitR
     with pytest.raises(UsageError, match="trained over other input") as caught:
         predictor.predict(["a text"])
     assert caught.value.expected == "two texts an example"
-    with pytest.raises(UsageError, match="some texts lack a second one"):
+    with pytest.raises(UsageError, match="the numbers of texts and of second texts differ"):
         predictor.predict(["a text"], ["one", "two"])
     with pytest.raises(UsageError, match="example 1 is neither a text nor a list of words") as caught:
         predictor.predict(["a text", None])  # type: ignore[list-item]

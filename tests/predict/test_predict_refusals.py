@@ -56,6 +56,15 @@ def test_a_beginning_that_fits_several_runs_is_refused(mine: Path) -> None:
         fusionkit.load(str(mine)[:-8])
 
 
+@pytest.mark.parametrize("spec", ["a text", 3, []])
+def test_a_record_whose_spec_is_no_spec_is_damaged(mine: Path, spec: Any) -> None:
+    change(mine, spec=spec)
+    with pytest.raises(StoreError, match=r"run\.json is damaged"):
+        fusionkit.load(mine)
+    with pytest.raises(UsageError, match="holds no finished run"):
+        fusionkit.load(mine.parent)
+
+
 @pytest.mark.parametrize("place", ["", "no-such-folder", "no-such-folder/abcd1234"])
 def test_a_place_without_runs_is_refused(tmp_path: Path, place: str) -> None:
     with pytest.raises(UsageError, match="holds no finished run"):
@@ -154,7 +163,7 @@ def test_runs_of_two_encoders_or_inputs_are_refused_with_the_difference(
     ("given", "received"),
     [
         ((["a text"],), "texts"),
-        ((["a text", ["and", "words"]],), "both"),
+        ((["a text", ["and", "words"]],), "texts and lists of words"),
         ((["a text"], ["another"]), "two texts"),
         (("one text",), "one text"),
     ],
@@ -167,5 +176,5 @@ def test_other_input_than_in_training_is_refused(runs: Path, given: tuple[Any, .
 
 def test_pairs_must_be_as_many_as_texts(make_store: MakeStore, fit_run: FitRun) -> None:
     run = fit_run(make_store("mean", text="text", pair="pair"), label="label", fusions=["linear"])
-    with pytest.raises(UsageError, match="lack a second"):
+    with pytest.raises(UsageError, match="the numbers of texts and of second texts differ"):
         fusionkit.load(run).predict(["a", "b"], ["c"])

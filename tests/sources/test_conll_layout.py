@@ -133,8 +133,8 @@ def test_a_table_with_empty_lines_stays_a_table(tmp_path: Path) -> None:
     ("content", "suffix", "names", "named"),
     [
         (XSID, ".conll", "index,word,slot", "--columns names 3 columns"),
-        (XSID, ".conll", "word,number,intent,slot", "column 'word' of train has numbers alone, and no word"),
-        ("1\tO\n2\tO\n\n1\tB-x\n", ".txt", None, "column 'tokens' of train has numbers alone, and no word"),
+        (XSID, ".conll", "word,number,intent,slot", "column 'word' of train holds numbers only"),
+        ("1\tO\n2\tO\n\n1\tB-x\n", ".txt", None, "column 'tokens' of train holds numbers only"),
         ("a,b\nc,d\n", ".csv", "word,tag", "--columns names the columns of a CoNLL file"),
         ("a b\n", ".txt", "word,word", "--columns names each column once"),
         ("a b\n", ".txt", "index,_", "--columns names each column once"),

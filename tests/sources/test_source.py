@@ -143,11 +143,11 @@ def test_a_drive_is_no_address(source: str) -> None:
     ("names", "notes"),
     [
         (["news-dev.csv", "test.tsv"], []),
-        (["dev_matched.csv"], ["left out: dev_matched.csv: its name ends in no split"]),
+        (["dev_matched.csv"], ["left out: dev_matched.csv: its name does not end in train, validation or test"]),
         (
             ["dev_matched.csv", "train-2.csv", "dev.csv.gz"],
             [
-                "left out: dev_matched.csv, train-2.csv: their names end in no split",
+                "left out: dev_matched.csv, train-2.csv: their names do not end in train, validation or test",
                 "left out: dev.csv.gz: compressed files are not read; unpack them",
             ],
         ),
@@ -155,13 +155,16 @@ def test_a_drive_is_no_address(source: str) -> None:
             [f"part{at}.jsonl" for at in range(7)],
             [
                 "left out: part0.jsonl, part1.jsonl, part2.jsonl, part3.jsonl, part4.jsonl and 2 more: "
-                "their names end in no split"
+                "their names do not end in train, validation or test"
             ],
         ),
         (["train.csv.gz"], []),  # train.csv is there
         (["README.md", "LICENSE.txt", "third-party-licenses.txt", "readme.txt", ".dev_old.csv", "..gz", "news.py"], []),
         (["dataset_info.json", "dataset_infos.json", "package-lock.json", "notes.pdf", "logs.gz"], []),
-        (["more.txt", "more.json"], ["left out: more.json, more.txt: their names end in no split"]),
+        (
+            ["more.txt", "more.json"],
+            ["left out: more.json, more.txt: their names do not end in train, validation or test"],
+        ),
     ],
 )
 def test_files_of_data_that_no_split_takes_are_named(tmp_path: Path, names: list[str], notes: list[str]) -> None:

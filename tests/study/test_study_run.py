@@ -228,7 +228,7 @@ def test_a_dry_run_says_what_is_there_and_what_is_to_do(ran: Ran, copy: Path, tm
     assert contents(copy) == before
     floors = {step["step"]: step for step in json.loads(ran.command(*FLOORS, work=copy).out)}
     assert floors["fit moved"]["told"] == "4 runs, measured over a sample"
-    assert (floors["fit base"]["state"], floors["fit base"]["told"]) == ("begun", "floors alone")
+    assert (floors["fit base"]["state"], floors["fit base"]["told"]) == ("begun", "only floors are left")
     lines = ran.command("--dry-run", work=ran.work).out.splitlines()
     assert [line.split()[:3] for line in lines[2:4]] == [["encode", name, "there"] for name in ("one", "two")]
 

@@ -100,7 +100,7 @@ def test_frozen_runs_stand_beside_methods_with_options_of_methods(stores: TaskSt
     by_hand = runs(stores, {"methods": ("frozen", "pals:12"), **own})
     assert runs(stores, {"methods": ("frozen", "pals"), "budget_per_task": 2000, **own}) == by_hand
     alone = {"fusions": ("projected-ffn",), "joint_fusion": "each", "budget_per_task": 9000}
-    with pytest.raises(UsageError, match="--encoder-lr is of methods that train through the encoder"):
+    with pytest.raises(UsageError, match="--encoder-lr applies only to methods that train through the encoder"):
         runs(stores, {**alone, **own})
 
 

@@ -321,7 +321,7 @@ def test_what_cannot_be_one_run_is_refused_before_any_step(
     few = TaskStores([one, TaskChoice("lone", tiny, task="classification", label="kind")])
     with pytest.raises(UsageError, match=r"task lone: .*fewer than two classes"):
         SweepContext(few).data(run_of(few, methods=["full"]))
-    with pytest.raises(UsageError, match="--sampling is of several tasks"):
+    with pytest.raises(UsageError, match="--sampling applies only to several tasks"):
         expand(weather, fusions=["last"], sampling="uniform")
     with pytest.raises(UsageError, match="several tasks over stores of their own cannot have --method diff-prune"):
         run_of(stores, methods=["diff-prune"])

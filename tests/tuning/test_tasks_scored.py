@@ -87,7 +87,7 @@ def test_a_table_can_show_another_score_of_the_tasks_that_have_it(runs: dict[str
 
 def test_train_is_what_a_task_learned_from(runs: dict[str, Path], places: dict[str, Path]) -> None:
     [found] = fusionkit.evaluate(runs["frozen"], data=places["kind"], split="train")
-    assert found.notes == ["train of weather is what the head learned from: such scores flatter"]
+    assert found.notes == ["train of weather is what the head learned from: these scores are optimistic"]
 
 
 def test_a_source_is_scored_by_the_tasks_whose_column_it_has_or_that_are_named(
@@ -121,7 +121,7 @@ def test_what_does_not_say_which_task_is_meant_is_refused(
         fusionkit.evaluate(run, data=both, tasks=["tags"])  # nothing of the second store is asked for
     (spec,) = expand(weather, fusions=["last"], epochs=(1,))
     fit(weather, [spec], RunsFolder(tmp_path))
-    with pytest.raises(UsageError, match="several stores serve several tasks over stores of their own"):
+    with pytest.raises(UsageError, match="only a run of several tasks over stores of their own"):
         fusionkit.evaluate(tmp_path, data=both)
     with pytest.raises(UsageError, match="--task chooses among several tasks"):
         fusionkit.evaluate(tmp_path, data=places["kind"], tasks=["kind"])

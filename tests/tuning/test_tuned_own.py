@@ -71,7 +71,7 @@ def test_a_state_of_other_code_is_not_gone_on_with(store: Store, spec: RunSpec, 
     before = {"name": "tuned_lab:Normed", "path": "tuned_lab:Normed", "module": "tuned_lab", "sha256": "0" * 64}
     runs.state_path(spec).parent.mkdir(parents=True)
     write_state(runs.state_path(spec), SavedState({}, {"done": 1, "sources": [before]}))
-    with pytest.raises(StoreError, match="cannot be gone on with") as caught:
+    with pytest.raises(StoreError, match="cannot be resumed from") as caught:
         fit(store, [spec], runs)
     assert caught.value.received == "one of other code"
     assert "tuned_lab:Normed" in str(caught.value.expected)

@@ -239,7 +239,7 @@ def test_a_planned_store_is_enough_where_no_run_is_frozen(
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown method": ({"methods": ["fulll"]}, "did you mean 'full'"),
-    "a rate for the frozen": ({"encoder_lrs": (1e-4,)}, "--encoder-lr is of methods"),
+    "a rate for the frozen": ({"encoder_lrs": (1e-4,)}, "--encoder-lr applies only to methods"),
     "no rate": ({"methods": ["full"], "encoder_lrs": ("fast",)}, "--encoder-lr takes a rate"),
     "more layers than there are": ({"methods": ["top:9"]}, "fewer than 9 layers"),
 }

@@ -174,7 +174,7 @@ def test_a_full_disk_leaves_the_state_before(tmp_path: Path) -> None:
 def test_a_damaged_state_is_named_and_not_trained_over(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "state.safetensors"
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="cannot be gone on with") as caught:
+    with pytest.raises(StoreError, match="cannot be resumed from") as caught:
         read_state(path)
     assert "remove that file" in str(caught.value)
 

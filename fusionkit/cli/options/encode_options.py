@@ -26,8 +26,8 @@ encoding_options = with_all([
 def load_inputs(
     say: Callable[[str], None], options: Mapping[str, Any], load: Callable[..., Encoder] | None = None
 ) -> tuple[Source, Columns, EncodeSpec, Encoder]:
-    """The source, its columns' roles, and the encoder; prints the roles, the first example and choices
-    that follow from them.
+    """The source, its columns' roles, the spec and the encoder, in this order; prints the roles, the first example
+    and choices that follow from them.
 
     Args:
         options: those of ``encode`` by parameter; only ``source`` and ``device`` are needed. load: used instead of

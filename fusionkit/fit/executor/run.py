@@ -89,7 +89,7 @@ def fit(
         for note in chosen.notes:
             progress.say(note)
         with closing(Claims(runs.path, this_process())) as claims:
-            if not claims.work():
+            if not claims.locks_work():
                 progress.say(f"{runs.path} lies on a file system without locks: start no second fit on this folder")
             _forget([*(prepared.failed if retry_failed else ()), *prepared.stopped], runs, claims)
             schedule = Schedule(chosen.units, chosen.widest, prepared.context, runs, claims, progress)

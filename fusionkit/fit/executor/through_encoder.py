@@ -66,6 +66,7 @@ class StateFile:
                 "--save-every takes a number of steps, or minutes",
                 expected="like 500, or 10m",
                 received=every,
+                remedy="write steps like 500, or minutes like 10m",
             )
         return cls(path, 60 * number) if match[2] else cls(path, math.inf, int(number))
 

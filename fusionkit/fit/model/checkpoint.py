@@ -95,6 +95,8 @@ def open_runs(places: Iterable[str | Path]) -> list[TrainedRun]:
 def open_run(folder: Path) -> TrainedRun:
     """Load the run in this folder; errors as :func:`open_runs`."""
     record = read_json(folder / RECORD)
+    if not isinstance(record.get("spec"), dict):
+        raise damaged(folder / RECORD, "a run's spec", type(record.get("spec")).__name__, "train the run again")
     if record.get("status") == "failed":
         raise UsageError(f"the run {folder} failed", received=record.get("error"), remedy="choose a finished run")
     if is_floor(record):

@@ -55,7 +55,7 @@ def with_widths(store: Stores, block: Mapping[str, Any]) -> Iterator[dict[str, A
         ):
             if shared and OpenWidth.of(noun, text):
                 raise UsageError(
-                    f"--budget-per-task is of what a task has for itself, and all tasks share {noun} {text!r}",
+                    f"--budget-per-task counts the weights of one task alone, but all tasks share {noun} {text!r}",
                     expected="a method or a fusion that each task has for itself",
                     received=f"--{noun} {text}",
                     remedy=remedy,

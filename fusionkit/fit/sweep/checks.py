@@ -47,7 +47,9 @@ def seed_pairs(
         )
     for name, count in ({"--seeds": seeds} | apart).items():
         if count is not None and count < 1:
-            raise UsageError(f"{name} counts trials", expected="1 or more", received=str(count))
+            raise UsageError(
+                f"{name} counts trials", expected="1 or more", received=str(count), remedy="give 1 or more"
+            )
     if seeds is None and (data_seeds or init_seeds):
         return list(itertools.product(range(data_seeds or 1), range(init_seeds or 1)))
     return [(seed, seed) for seed in range(seeds or 1)]

@@ -81,7 +81,7 @@ def _drawn_for(spec: RunSpec, drawn: Sequence[FixedDraws]) -> FixedDraws:
         if one.run is None:
             if spec.shots is not None:
                 raise UsageError(
-                    "a list of ids is a draw as it stands",
+                    "a list of ids already fixes the number of examples",
                     expected="--draw-from FILE.json alone",
                     received=f"--shots {spec.shots} beside it",
                     remedy="leave --shots out",
@@ -100,7 +100,7 @@ def _drawn_for(spec: RunSpec, drawn: Sequence[FixedDraws]) -> FixedDraws:
         )
         what = "different draws" if found else "no draw"
         raise UsageError(
-            f"{what} of {counted(spec.shots or 0, 'shot')} by data seed {spec.data_seed} to give back",
+            f"{what} of {counted(spec.shots or 0, 'shot')} by data seed {spec.data_seed} to draw again",
             expected="one for each data seed and number of shots",
             received=", ".join(f"{run.digest} ({run.draw})" for _, run in found[:6]) if found else told,
             remedy="choose --shots and seeds among these, or give the ids as a list in a JSON file",
@@ -111,8 +111,13 @@ def _drawn_for(spec: RunSpec, drawn: Sequence[FixedDraws]) -> FixedDraws:
 def _listed(path: Path) -> tuple[str, ...]:
     try:
         values: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is no JSON file", received=str(error), remedy="give a list of ids") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is no JSON file",
+            expected='a JSON list of example ids, like ["12", "40"]',
+            received=first_line(error),
+            remedy="check the path and the file",
+        ) from error
     sound = isinstance(values, list) and all(isinstance(v, (str, int)) and not isinstance(v, bool) for v in values)
     ids = tuple(map(str, values)) if sound else ()
     twice = [one for one, times in Counter(ids).items() if times > 1]

@@ -109,14 +109,14 @@ def expand(
     moved = [name for name, given in (("several stores", mix), ("--init-from", starts), ("--freeze", freeze)) if given]
     if moved and whole == "mlm":
         raise UsageError(
-            f"the task {whole} is learned from one store, from the start and whole",
-            expected="one store",
+            f"the task {whole} trains over one store, from new weights, and no part is frozen",
+            expected="one store, without --init-from and --freeze",
             received=", ".join(moved),
-            remedy="transfer another task",
+            remedy="leave these out, or train another task",
         )
     if draws and draw != "uniform":
         raise UsageError(
-            "examples are drawn or given back, not both",
+            "--draw and --draw-from exclude each other",
             expected="--draw or --draw-from",
             received=f"--draw {draw} with --draw-from",
             remedy="leave --draw out",
@@ -193,7 +193,12 @@ def expand(
         encoder = store.manifest["identity"]["encoder"]
         runs = with_starts(runs, [read_layers(store, run) for run in runs], encoder, starts, init_part or "both")
     elif init_part is not None:
-        raise UsageError("--init-part says what to take of a run", expected="--init-from RUN", received="none")
+        raise UsageError(
+            "--init-part says what to take of a run",
+            expected="--init-from RUN",
+            received="none",
+            remedy="add --init-from, or leave --init-part out",
+        )
     # A choice given twice is one run: counted twice, it would narrow the interval of the mean.
     return list(dict.fromkeys(runs))
 

@@ -102,7 +102,7 @@ def refuse_strays(methods: Sequence[str], given: Mapping[str, Any]) -> None:
     for name in OF_METHODS:
         if known[name].parameter in given:
             raise UsageError(
-                f"--{known[name].flag} is of methods that train through the encoder",
+                f"--{known[name].flag} applies only to methods that train through the encoder",
                 expected="such a --method",
                 received=f"--method {FROZEN} alone",
                 remedy=f"leave --{known[name].flag} out, or add a --method like full",

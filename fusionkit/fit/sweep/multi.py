@@ -19,7 +19,7 @@ from fusionkit.options.tables import FIT, by_flag
 from fusionkit.options.yaml_file import YamlNode, read_options, shown
 from fusionkit.options.yaml_texts import Keys
 from fusionkit.specs import MULTI, OF_TASKS
-from fusionkit.tasks.joint import is_multi
+from fusionkit.tasks.joint import is_multi, refuse_twice
 
 if TYPE_CHECKING:
     from fusionkit.dataset.share import Share
@@ -63,9 +63,15 @@ def named_tasks(
         for column in columns[name] or [None]
     ]
     names = [name for name, _, _ in found]
-    kinds = dict(_pairs("task", None if task is None else task.partition(",")[2], names))
-    heads = dict(_pairs("head", head, names))
+    kinds = _one_each("task", None if task is None else task.partition(",")[2], names)
+    heads = _one_each("head", head, names)
     return [TaskChoice(name, store, kinds.get(name), column, heads.get(name)) for name, store, column in found]
+
+
+def _one_each(flag: str, text: str | None, known: Collection[str]) -> dict[str, str]:
+    pairs = _pairs(flag, text, known)
+    refuse_twice(flag, [name for name, _ in pairs], text)
+    return dict(pairs)
 
 
 def _pairs(flag: str, text: str | None, known: Collection[str]) -> list[tuple[str, str]]:
@@ -99,7 +105,10 @@ def check_multi(
     for name in ("task", "label", "head"):
         if given.get(name) is not None:
             raise UsageError(
-                f"the tasks' own --{name} is settled with their stores", received=f"--{name} {given[name]}"
+                f"--{name} is given for each task, where its store is named",
+                expected=f"{name} in the blocks of `tasks:`",
+                received=f"--{name} {given[name]}",
+                remedy=f"move {name} there",
             )
     masked = any(task.unit == "row" for task, _ in store.tasks.values())
     wrong = {name: bool(value) for name, value in beside.items()} | {"masked language modelling": masked}
@@ -118,7 +127,7 @@ def refuse_of_tasks(given: Mapping[str, Any]) -> None:
     for entry in FIT.values():
         if entry.name in OF_TASKS and entry.parameter in given:
             raise UsageError(
-                f"--{entry.flag} is of several tasks over stores of their own",
+                f"--{entry.flag} applies only to several tasks over stores of their own",
                 expected=f"--task {MULTI} and a store for each task",
                 received=f"--{entry.flag} without it",
                 remedy=f"leave --{entry.flag} out, or add --task {MULTI}",

@@ -111,7 +111,7 @@ class OpenWidth:
             f"--budget-per-task cannot set the {self.argument} of {self.noun} {self.text!r}: {why}",
             expected=expected or f"{self.kind}:{self.argument} with a number, or a larger budget",
             received=self.text,
-            remedy="write the number behind the name",
+            remedy="write the number after the name",
         )
 
 
@@ -125,7 +125,7 @@ def fill_width(method: str, fusion: str, budget: int, of_method: Count, of_fusio
     if open_method and open_fusion:
         raise UsageError(
             f"--budget-per-task sets one width, and method {method!r} and fusion {fusion!r} both leave theirs out",
-            expected="a number behind one of the two",
+            expected="a number after one of the two",
             received=f"--method {method} --fusion {fusion}",
             remedy=f"choose one, like --fusion {open_fusion.at(12)}",
         )
@@ -161,7 +161,7 @@ def leaves_out(block: Mapping[str, Any]) -> bool:
             f"{first.noun} {first.text!r} is not complete",
             expected=f"{first.kind}:{first.argument} with a number",
             received=first.text,
-            remedy="write the number behind the name, or let --budget-per-task N set it",
+            remedy="write the number after the name, or let --budget-per-task N set it",
         )
     return bool(found)
 
@@ -174,5 +174,5 @@ def refuse_idle(blocks: Sequence[Mapping[str, Any]]) -> None:
             "--budget-per-task sets the width of methods and fusions that leave it out, and none does",
             expected="one like --method pals, --method low-rank, --method houlsby or --fusion projected-attention",
             received=f"--budget-per-task {asked[0]}",
-            remedy="leave the number behind the name out, or the budget",
+            remedy="leave out the number after the name, or the budget",
         )

@@ -38,7 +38,7 @@ def check_options(spec: RunSpec) -> None:
         known = options_of(RunSpec)
         for entry in (known[name] for name in OF_METHODS if getattr(spec, name) != known[name].default):
             raise UsageError(
-                f"--{entry.flag} is of methods that train through the encoder",
+                f"--{entry.flag} applies only to methods that train through the encoder",
                 expected=f"--{entry.flag} beside another --method than {spec.method}",
                 received=f"--method {spec.method}",
                 remedy=f"leave --{entry.flag} out, or choose another --method",

@@ -182,13 +182,13 @@ def check_over(over: str | None, interval: str, test: str | None, block: str, si
         for name, given in (("--test", test), ("--interval", "" if interval == "t" else interval)):
             if given:
                 raise UsageError(
-                    f"{name} {given} is one over seeds",
+                    f"{name} {given} can only compare over seeds",
                     received=f"--over {over}",
                     remedy=f"choose --over seeds, or leave {name} out",
                 )
         if block == DATA:
             raise UsageError(
-                "with --block data a difference a data set is all that counts",
+                "with --block data each data set counts as one difference",
                 received=f"--over {over}",
                 remedy="leave --over out, or choose --block data_seed",
             )

@@ -47,7 +47,7 @@ def comparison_notes(compared: pd.DataFrame) -> list[str]:
     if how["test"] == "bootstrap" and (tested["blocks"] < FEW).any():
         fewest = int(tested["blocks"].min())
         notes.append(
-            f"a bootstrap of {counted(fewest, unit)} is too sure of itself: trust its p-values from {FEW} or so"
+            f"with {counted(fewest, unit)} the bootstrap's p-values are too small; trust them from about {FEW}"
         )
     shared = tested[tested["pairs"] > tested["blocks"]]
     if len(shared) and over == SEEDS and not by_data:

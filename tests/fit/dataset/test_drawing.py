@@ -322,7 +322,7 @@ def test_a_draw_that_is_none_or_several_is_refused(given: list[FixedDraws], what
     assert spec is not None
     with pytest.raises(UsageError) as caught:
         with_draws([spec], given)
-    assert caught.value.what == f"{what} of 2 shots by data seed 0 to give back"
+    assert caught.value.what == f"{what} of 2 shots by data seed 0 to draw again"
     assert received in str(caught.value.received)
 
 
@@ -340,8 +340,8 @@ def test_runs_that_drew_nothing_have_nothing_to_give(store: Store, tmp_path: Pat
 @pytest.mark.parametrize(
     ("choices", "what"),
     [
-        ({"shots": (2,)}, "a list of ids is a draw as it stands"),
-        ({"shots": (2,), "draw": "nested"}, "examples are drawn or given back, not both"),
+        ({"shots": (2,)}, "a list of ids already fixes the number of examples"),
+        ({"shots": (2,), "draw": "nested"}, "--draw and --draw-from exclude each other"),
     ],
 )
 def test_a_list_leaves_nothing_to_choose(store: Store, choices: dict[str, Any], what: str) -> None:

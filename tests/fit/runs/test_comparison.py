@@ -423,7 +423,9 @@ def test_where_data_sets_are_the_blocks_no_note_speaks_of_seeds() -> None:
         assert contradiction not in told
     assert "intervals over seeds, Δ and p over data sets" in str(summary_table(compared).title)
     drawn = tabulate(of_languages("de", "fr"), ["fusion"], test="bootstrap", **options)
-    assert any(note.startswith("a bootstrap of 2 data sets is too sure") for note in comparison_notes(drawn))
+    assert any(
+        note.startswith("with 2 data sets the bootstrap's p-values are too small") for note in comparison_notes(drawn)
+    )
     with pytest.raises(UsageError, match="one data set shows no significance") as caught:
         tabulate(of_languages("de"), ["fusion"], **options)
     assert "seeds" not in str(caught.value.remedy)

@@ -221,7 +221,7 @@ def test_what_differs_within_a_named_group_becomes_a_column() -> None:
     ]  # fmt: skip
     [note, speaks] = by_fusion.attrs["notes"]
     assert speaks == OVER_SEEDS
-    assert note.startswith("runs of one group differ in lr: of each value a row of its own; --choose-by validation")
+    assert note.startswith("runs of one group differ in lr: each value has a row of its own; --choose-by validation")
     assert summarise(RunGroups(frame(*records), ["fusion", "lr"])).attrs["notes"] == [OVER_SEEDS]
     by_seed = summarise(RunGroups(frame(*records[:4]), ["data_seed", "fusion"]))
     assert list(by_seed)[:3] == ["data_seed", "fusion", "lr"]

@@ -81,7 +81,7 @@ def test_a_claim_goes_with_its_process_however_that_ends(runs: Path, claims_of: 
 
 def test_the_folder_of_claims_goes_with_the_last_one(runs: Path, claims_of: Callable[[str], Claims]) -> None:
     mine, theirs = claims_of("me"), claims_of("them")
-    assert mine.work()
+    assert mine.locks_work()
     assert mine.take(RUN)
     assert theirs.take(OTHER)
     mine.close()
