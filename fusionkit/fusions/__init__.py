@@ -14,7 +14,7 @@ from fusionkit.fusions.table import (
     sees_examples,
     takes_longest,
 )
-from fusionkit.options.spelling import named, options_of, usage
+from fusionkit.options.spelling import named, options_of
 
 __all__ = [
     "FUSIONS",
@@ -31,5 +31,4 @@ __all__ = [
     "options_of",
     "sees_examples",
     "takes_longest",
-    "usage",
 ]

@@ -13,10 +13,10 @@ SHOWN = 4  # names in a note
 
 
 def value_text(value: Any, missing: str = "none") -> str:
-    """A value of a column: numbers without trailing zeros, ``missing`` where there is no value."""
+    """A value of a column as a user writes it: numbers without trailing zeros, ``missing`` where there is no value."""
     if pd.isna(value):
         return missing
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def option_text(name: str, value: Any) -> str:

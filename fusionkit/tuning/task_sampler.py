@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fusionkit.fit.train.schedule import Length
 from fusionkit.ragged import IntArray
 
-TASKS = 13  # a stream of data_seed
+TASK_STREAM = 13  # a stream of data_seed
 ALPHAS = {"proportional": 1.0, "square-root": 0.5, "uniform": 0.0}
 ROUND_ROBIN, TEMPERATURE = "round-robin", "temperature:"
 
@@ -56,7 +56,7 @@ class TaskSampler:
             if sampling == ROUND_ROBIN or self._count == 1:
                 tasks.append(((epoch - 1) * length.epoch + np.arange(steps)) % self._count)
             else:
-                rng = np.random.default_rng([data_seed, TASKS, epoch])
+                rng = np.random.default_rng([data_seed, TASK_STREAM, epoch])
                 tasks.append(
                     rng.choice(self._count, steps, p=task_probabilities(sampling, sizes, epoch, length.epochs))
                 )

@@ -15,8 +15,8 @@ from fusionkit.fusions import (
     fusion_layers,
     fusion_name,
     sees_examples,
-    usage,
 )
+from fusionkit.options.spelling import usage
 
 
 def test_a_layer_that_is_no_number_is_told_of_the_sweep_over_layers() -> None:

@@ -24,6 +24,7 @@ from fusionkit.runs.errors_of_means import BOTH, EXAMPLES, interval_of_mean
 from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors
+from fusionkit.runs.note_texts import value_text
 from fusionkit.runs.summary import AXES, EMPTY_OF_FLOORS, OVER, SEEDS, TUNED, RunGroups, summarise, varies
 from fusionkit.statistics import CORRECTIONS, LEVEL, TESTS, corrected
 
@@ -85,7 +86,7 @@ def compare(
     keys, runs, chosen = groups.keys, groups.runs, groups.chosen
     bare = "fusion" if not groups.by and "fusion" in keys else keys[0]  # the column of a baseline that names none
     fixed = _read_baseline(baseline, table, keys, bare, list(groups.frame.columns))
-    labels = [tuple(map(_label_of, values)) for values in table[keys].itertuples(index=False, name=None)]
+    labels = [tuple(map(value_text, values)) for values in table[keys].itertuples(index=False, name=None)]
     places = {label: place for place, label in enumerate(labels)}
     against = [_against(label, keys, fixed, places) for label in labels]
     if not set(against) & set(labels):
@@ -260,8 +261,8 @@ def _other_grouping(groups: RunGroups, fixed: dict[str, str]) -> str | None:
     wanted = ["method", "fusion", *differ] if "method" in differ else differ
     names = [name for name in dict.fromkeys(wanted) if name not in groups.average]
     rows = heads[list(dict.fromkeys([*names, *fixed]))].drop_duplicates().to_dict(orient="records")
-    alike = [row for row in rows if all(_label_of(row[name]) == value for name, value in fixed.items())]
-    baseline = {name: _label_of(row[name]) for row in alike[:1] for name in names}
+    alike = [row for row in rows if all(value_text(row[name]) == value for name, value in fixed.items())]
+    baseline = {name: value_text(row[name]) for row in alike[:1] for name in names}
     if not baseline:
         return None
     tuned = [name for name in TUNED if name not in (*names, *groups.average, *groups.chosen)]
@@ -276,7 +277,7 @@ def _other_grouping(groups: RunGroups, fixed: dict[str, str]) -> str | None:
 def _mismatch(ours: pd.DataFrame, theirs: pd.DataFrame, fixed: dict[str, str]) -> str:
     """The first axis in which two groups have nothing in common."""
     for name in (*AXES, *SEEDS):
-        one, other = (list(dict.fromkeys(map(_label_of, runs[name]))) for runs in (ours, theirs))
+        one, other = (list(dict.fromkeys(map(value_text, runs[name]))) for runs in (ours, theirs))
         if name not in fixed and name != "init_seed" and not set(one) & set(other):
             return f"{name} {', '.join(one[:5])} against {', '.join(other[:5])}"
     return "runs that never agree in all axes at once"
@@ -287,14 +288,14 @@ def _written(fixed: dict[str, str]) -> str:
 
 
 def _read_baseline(text: str, table: pd.DataFrame, keys: list[str], bare: str, columns: list[str]) -> dict[str, str]:
-    """The columns that a baseline fixes, each with its value as :func:`_label_of` writes it.
+    """The columns that a baseline fixes, each with its value as :func:`value_text` writes it.
 
     Args:
         text: a value of the column ``bare``, a value that only one other key has, or ``COLUMN=VALUE`` with commas
             between; ``none`` where a column has no value. table: one row per group. keys: the columns it is grouped by.
         columns: all columns of the results.
     """
-    labels = {name: list(dict.fromkeys(map(_label_of, table[name]))) for name in keys}
+    labels = {name: list(dict.fromkeys(map(value_text, table[name]))) for name in keys}
     # Names of fusions hold commas and equals signs themselves: linear:gamma=no,norm=token.
     holders = [name for name in keys if text in labels[name]]
     if text in labels[bare] or len(holders) == 1:
@@ -316,13 +317,6 @@ def _read_baseline(text: str, table: pd.DataFrame, keys: list[str], bare: str, c
             )
         fixed[name] = _known(name, value, labels[name])
     return fixed
-
-
-def _label_of(value: object) -> str:
-    """A value of a column as a user writes it: numbers without trailing zeros, ``none`` where there is no value."""
-    if pd.isna(value):  # type: ignore[call-overload]
-        return NO_VALUE
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def _known(name: str, value: str, labels: list[str]) -> str:
