@@ -372,7 +372,8 @@ def made_of(study: str, name: str, options: Mapping[str, str]) -> str:
     machines: dict[str, set[str]] = {}
     for each in (head["made"][number] for number in sorted({r["made"] for r in shown if "made" in r})):
         instructions = f" with {each['instructions'][-1]}" if each.get("instructions") else ""
-        on = f"{each.get('hardware', 'an unnamed CPU')}{instructions}, {counted(each['threads'], 'thread')} a run"
+        of = f", {counted(each['cores'], 'core')}" if "cores" in each else ""
+        on = f"{each.get('hardware', 'an unnamed CPU')}{instructions}{of}, {counted(each['threads'], 'thread')} a run"
         machines.setdefault(on, set()).add(each["date"])
     told = "; ".join(f"{on} ({' to '.join(sorted({min(when), max(when)}))})" for on, when in machines.items())
     written = yaml.safe_load(STUDIES[study].read_text(encoding="utf-8"))
