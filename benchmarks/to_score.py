@@ -10,7 +10,7 @@ the goal or two epochs are over. On a CPU one thread and its processor seconds, 
 little; on a GPU seconds by the clock:
 
     encode        `fusionkit encode`, the command as it is called: once for all heads
-    train         steps until the goal; of a frozen head its best epoch's end, with its looks at validation
+    train         steps until the goal; of a frozen head all, with its looks, up to the end of its best epoch
     score         looks at validation on the way, of which only the last is needed; of a frozen head what came after
 """
 
@@ -68,7 +68,7 @@ def encode(data: Path, work: Path, name: str, device: torch.device) -> tuple[Pat
     if not told.is_file():
         began = _command_seconds(device)
         command = [sys.executable, "-m", "fusionkit", "encode", str(data / name), "--out", str(path)]
-        command += ["--rows", "tokens", "--device", str(device), "--overwrite"]  # not the rest of an encode that ended
+        command += ["--rows", "tokens", "--device", str(device), "--overwrite"]  # not the rest of one
         environment = os.environ if device.type == "cuda" else {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run(command, check=True, env=environment)
         told.write_text(str(_command_seconds(device) - began), encoding="utf-8")
@@ -96,9 +96,8 @@ def frozen(context: SweepContext, case: dict[str, Any]) -> tuple[str, Reached]:
         part = result.epoch_seconds[result.best_epoch - 1] / result.seconds
         steps = result.best_epoch * result.steps // EPOCHS
         assert result.curve is not None
-        watched = result.curve[result.best_epoch - 1][
-            "validation_score"
-        ]  # on the examples that the methods are scored on
+        epoch = result.curve[result.best_epoch - 1]
+        watched = epoch["validation_score"]  # on the examples that the methods are scored on
         reached = Reached(f"frozen, {spec.lr:g}", steps, watched, took * part, took * (1 - part))
         found.append((result.metric, reached))
     best = found[0]

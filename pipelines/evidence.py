@@ -49,7 +49,7 @@ import pandas as pd
 import torch
 import yaml
 
-from fusionkit.errors import FusionkitError, unknown_name
+from fusionkit.errors import FusionkitError, UsageError, unknown_name
 from fusionkit.io.files import write_durably
 from fusionkit.machine.resources import cores
 from fusionkit.metrics import metric_name
@@ -82,7 +82,6 @@ from record_tables import (
     only,
     rates_table,
     weights_table,
-    with_errors,
     wrapped,
 )
 
@@ -94,6 +93,7 @@ STUDIES = {
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "results.md")
 BUNDLED = "minilm"
 XSID = ROOT / "pipelines" / "attention-fusion" / "xsid.py"
+PLACE = re.compile(r"(data|encoder|sources\.[^.=]+(\.source)?)=")  # settings that say where something is
 OPTIONS = ("metric", "show", "floors", "paper", "errors", "notes")  # of a mark; all others choose rows
 MARK = re.compile(r"(?m)^(<!-- records: (\S+) (\S+)((?: [a-z_]+=\S+)*) -->\n)(?:.*\n)*?(<!-- end -->)$")
 PICTURE = re.compile(
@@ -120,9 +120,10 @@ def main() -> None:
         parser.error(f"{given.data} is no folder; expected the one of data sets (pipelines/minilm/README.md#data)")
     if given.encoders is not None and not given.encoders.is_dir():
         parser.error(f"--encoders {given.encoders} is no folder; expected one that holds folders of encoders")
-    if strange := [each for each in given.settings if not each.startswith(("data=", "encoder=", "sources."))]:
+    if strange := [each for each in given.settings if not PLACE.match(each)]:
         # Records of a changed study would take the place of those of the study of record.
-        parser.error(f"--set {strange[0]} changes the study; expected data=, encoder= or sources.…=: use fusionkit run")
+        expected = "data=, encoder= or sources.NAME=; for other settings use `fusionkit run`"
+        parser.error(f"--set {strange[0]} changes the study; expected {expected}")
     if given.only and len(given.studies) != 1:
         parser.error(f"--only takes sweeps of one study; received {len(given.studies)} studies: name one")
     if strange := [name for name in given.studies if name not in STUDIES]:
@@ -372,8 +373,9 @@ def made_of(study: str, name: str, options: Mapping[str, str]) -> str:
     machines: dict[str, set[str]] = {}
     for each in (head["made"][number] for number in sorted({r["made"] for r in shown if "made" in r})):
         instructions = f" with {each['instructions'][-1]}" if each.get("instructions") else ""
-        of = f", {counted(each['cores'], 'core')}" if "cores" in each else ""
-        on = f"{each.get('hardware', 'an unnamed CPU')}{instructions}{of}, {counted(each['threads'], 'thread')} a run"
+        having = f", {counted(each['cores'], 'core')}" if "cores" in each else ""
+        threads = counted(each["threads"], "thread")
+        on = f"{each.get('hardware', 'an unnamed CPU')}{instructions}{having}, {threads} a run"
         machines.setdefault(on, set()).add(each["date"])
     told = "; ".join(f"{on} ({' to '.join(sorted({min(when), max(when)}))})" for on, when in machines.items())
     written = yaml.safe_load(STUDIES[study].read_text(encoding="utf-8"))
@@ -384,15 +386,16 @@ def made_of(study: str, name: str, options: Mapping[str, str]) -> str:
 
 def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     """A comparison of a study over its records, as a Markdown table."""
-    if options.get("paper") == "yes":
-        own = {key: value for key, value in options.items() if key != "paper"}
-        return with_published(table_of(study, name, own), published()[f"{study} {name}"])
     if study not in STUDIES:
         raise unknown_name("study of record", study, STUDIES)
     comparisons = read_comparisons(STUDIES[study])
     if name not in comparisons:
         raise unknown_name(f"comparison of {study}", name, comparisons)
     comparison, choice = comparisons[name], dict(options)
+    if choice.pop("paper", "") == "yes":
+        if (of_paper := f"{study} {name}") not in published():
+            raise unknown_name("published table", of_paper, published())
+        return with_published(table_of(study, name, choice), published()[of_paper])
     metrics, show = choice.pop("metric", "").split(","), choice.pop("show", "")
     told, errors = choice.pop("notes", "") != "no", choice.pop("errors", "") == "yes"
     records = records_of(RECORDS / f"{study}.jsonl")[1]
@@ -407,8 +410,12 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
         if show == "grid":
             assert comparison.across is not None, "a grid has the groups of `across` side by side"
             return grid_table(only(summary, choice), comparison.by, comparison.across)
-        shown = with_errors(summary) if errors else summary
+        shown = summary.assign(std=summary["se_seeds"]) if errors else summary
         return markdown(only(on_test(shown), choice), notes if told else (), comparison.across)
+    if errors:
+        raise UsageError(
+            "errors=yes is for a table of the comparison's own scores", received=f"{study} {name} {choice}"
+        )
     # Other scores, weights and rates are those of the runs that the comparison's own score chooses.
     counted = chosen_by(comparison.choose_by, frame, (*comparison.by, *comparison.average))
     if show == "lr":

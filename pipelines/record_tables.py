@@ -100,11 +100,6 @@ def _rate(row: pd.Series[Any]) -> float:
     return float(row["lr"] if pd.isna(encoder) else encoder)
 
 
-def with_errors(summary: pd.DataFrame) -> pd.DataFrame:
-    """The summary with the standard error of the mean over seeds in place of their standard deviation."""
-    return summary.assign(std=summary["std"] / summary["runs"] ** 0.5)
-
-
 def costs_table(frame: pd.DataFrame, by: Sequence[str], across: str, records: Mapping[str, dict[str, Any]]) -> str:
     """A Markdown table of what a task costs with each method: the weights that are trained without the head, their
     share of the encoder's, the bytes that a run keeps and the peak memory of a step, the larger of the groups of
@@ -118,21 +113,21 @@ def costs_table(frame: pd.DataFrame, by: Sequence[str], across: str, records: Ma
         runs = [records[digest] for digest in group["digest"].unique()]
         weights = max(each["trained_parameters"] - each["head_parameters"] for each in runs)
         seconds = group.groupby(across)["seconds_alone"].mean()
-        told = [f"{weights:,}", _two_digits(100 * weights / runs[0]["encoder_parameters"])]
+        told = [f"{weights:,}", two_digits(100 * weights / runs[0]["encoder_parameters"])]
         told += [f"{max(each[key] for each in runs) / 1e6:.1f}" for key in ("kept_bytes", "peak_memory_alone")]
         rows.append([*map(cell, names), *told, *(_seconds(seconds.get(name)) for name in columns)])
     return _lines(rows)
 
 
-def _two_digits(number: float) -> str:
+def two_digits(number: float) -> str:
     """At least two digits, without an exponent: ``0.000035``, ``1.0``, ``199``."""
-    if number >= 10 or not number:
+    if round(number, 1) >= 10 or not number:
         return f"{number:.0f}"
     return np.format_float_positional(number, 2, fractional=False, min_digits=2)
 
 
-def _seconds(seconds: Any) -> str:
-    return NOTHING if pd.isna(seconds) else f"{seconds:.{0 if seconds >= 10 else 1}f}"
+def _seconds(seconds: Any, unit: str = "") -> str:
+    return NOTHING if pd.isna(seconds) else f"{seconds:.{0 if seconds >= 10 else 1}f}{unit}"
 
 
 BUDGETS = (15.0, 60.0, 250.0, float("inf"))  # seconds of one run
@@ -146,9 +141,9 @@ def budgets_table(summary: pd.DataFrame) -> str:
     rows = [["data", "shots", *heads], ["---"] * (2 + len(heads))]
     for (data, shots), group in summary.dropna(subset="mean").groupby(["data", "shots"], sort=False, dropna=False):
         ranked = _from_best(group)
-        within = [ranked[ranked["seconds_alone"] <= limit] for limit in BUDGETS]
+        within = [ranked if limit == float("inf") else ranked[ranked["seconds_alone"] <= limit] for limit in BUDGETS]
         told = [
-            NOTHING if found.empty else f"{_scored(found.iloc[0])}, {_seconds(found.iloc[0]['seconds_alone'])} s"
+            NOTHING if found.empty else f"{_scored(found.iloc[0])}, {_seconds(found.iloc[0]['seconds_alone'], ' s')}"
             for found in within
         ]
         rows.append([str(data), _shots(shots), *told])
@@ -169,7 +164,7 @@ def guideline_table(summary: pd.DataFrame) -> str:
         frozen = ranked[ranked["method"] == FROZEN]
         quickest = tied.sort_values("seconds_alone", kind="stable").iloc[0]
         others = ", ".join(_scored(row) for _, row in tied.iloc[1:].iterrows())
-        timed = f"{_name(quickest)}, {_seconds(quickest['seconds_alone'])} s"
+        timed = f"{_name(quickest)}, {_seconds(quickest['seconds_alone'], ' s')}"
         rows.append(
             [
                 str(data),

@@ -138,4 +138,6 @@ def print_plan(title: str, plan: list[StepForecast], as_json: bool) -> None:
         rows.append([each.step, each.state, megabytes, time, each.told])
     out().print(table(title, columns, rows))
     seconds, size = sum(each.seconds or 0.0 for each in plan), sum(each.bytes or 0 for each in plan)
-    out().print(f"\nto do: about {clock(seconds)}, if this machine stays as busy, and {size / 1e6:,.0f} MB of states")
+    out().print(
+        f"\nto do: about {clock(seconds)}, if this machine stays as busy as it is now; {size / 1e6:,.0f} MB of states"
+    )

@@ -42,7 +42,7 @@ def choose_pair_as(asked: str | None, columns: Columns, encoder: Encoder) -> str
         return None
     if columns.text is None:
         raise UsageError(
-            "both sides of a pair are columns of texts",
+            "both sides of a pair must be columns of texts",
             expected="two columns with a text each (--text and --pair)",
             received=f"lists of words in {columns.tokens!r} beside {columns.pair!r}",
             remedy="name the first text with --text, or leave --pair out",

@@ -129,7 +129,7 @@ class OptionInfo:
         return found
 
     def _strange(self, expected: str, received: object) -> UsageError:
-        remedy = "give a value as expected"
+        remedy = "give a value of that form"
         return UsageError(f"{self.flag} has a wrong value", expected=expected, received=repr(received), remedy=remedy)
 
     def _wrong(self, expected: str, received: object) -> UsageError:

@@ -180,9 +180,10 @@ class RunsFolder:
                 continue
             try:
                 spec = RunSpec.from_dict(record["spec"])
-                record["status"]
             except (KeyError, TypeError, UsageError) as error:
                 raise damaged(path, "a run's spec", first_line(error), REMEDY) from error
+            if not isinstance(record.get("status"), str):
+                raise damaged(path, "a record with a status", "none", REMEDY)
             found.append({**record, "spec": spec.to_dict()})
         return found
 

@@ -117,7 +117,7 @@ def read_rows(path: Path, array: ChunkedArray, layer: int, start: int, out: NDAr
         raise (unreadable(path, error) or missing(path)) from error
 
 
-REPAIR = "`fusionkit verify STORE --repair` encodes damaged chunks again"
+REPAIR = "`fusionkit verify STORE --repair` encodes missing and damaged chunks again"
 
 
 def missing(path: Place) -> StoreError:

@@ -90,7 +90,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "estimate {plain} --pair-as two": ("--pair-as two needs pairs of texts", "name the second text with --pair"),
     "encode {pairs} --out {out} --pair-as three": ("unknown --pair-as 'three'", "expected: one of one, two"),
     "encode {words} --out {out} --pair other": (
-        "both sides of a pair are columns of texts",
+        "both sides of a pair must be columns of texts",
         "name the first text with --text",
     ),
 }

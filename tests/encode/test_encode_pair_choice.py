@@ -86,6 +86,6 @@ def test_pairs_that_are_none_are_refused(source: Source, encoded: Encoding, tmp_
 
 def test_words_beside_a_text_are_no_pair(encoder: Encoder, tmp_path: Path) -> None:
     mixed = Source("mixed", {"train": pa.table({"tokens": [["a", "b"]], "other": ["c"], "label": [0]})})
-    with pytest.raises(UsageError, match="both sides of a pair are columns of texts"):
+    with pytest.raises(UsageError, match="both sides of a pair must be columns of texts"):
         encode(mixed, Columns(tokens="tokens", pair="other"), tmp_path / "s", EncodeSpec(), encoder)
     assert not (tmp_path / "s").exists()

@@ -156,9 +156,8 @@ def test_runs_are_not_kept_there(fusionkit: Command, tmp_path: Path, monkeypatch
     for arguments in (["fit", tmp_path, "--out", "s3://bucket/runs"], ["results", "s3://bucket/runs"]):
         ended = fusionkit(*arguments)
         assert ended.code == 2
-        assert ended.err.startswith(
-            "fusionkit: runs, reports and exports are kept on a local disk\n  expected: a local path\n  received: s3://bucket/runs\n"
-        )
+        what = "fusionkit: runs, reports and exports are kept on a local disk"
+        assert ended.err.startswith(f"{what}\n  expected: a local path\n  received: s3://bucket/runs\n")
 
 
 def test_a_cache_without_a_size_is_wrong_use(copied: Callable[..., Any], local: Any, fusionkit: Command) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,8 @@ def test_a_method_costs_its_weights_without_the_head_and_the_most_bytes_of_all_d
         "| full | 2,000,000 | 200 | 0.8 | 2.0 | 100 | – |",
         "| frozen | 8 | 0.00080 | 0.0 | 2.0 | 0.2 | – |",
     ]
+    numbers = {0.0: "0", 3.5e-5: "0.000035", 1.0: "1.0", 9.94: "9.9", 9.96: "10", 198.7: "199"}
+    assert {number: sys.modules["record_tables"].two_digits(number) for number in numbers} == numbers
 
 
 def test_a_budget_has_the_best_method_that_takes_no_longer(evidence: Any) -> None:

@@ -206,6 +206,18 @@ def test_the_script_keeps_a_run_in_each_of_its_sweeps(
     assert head["made"] == made
 
 
+def test_the_script_takes_settings_of_places_alone(
+    evidence: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Runs of a changed study would take the place of the published ones."""
+    for setting in ("fit.epochs=1", "sources.sst2.limit=100", "limit=400"):
+        monkeypatch.setattr("sys.argv", ["evidence.py", str(tmp_path), str(tmp_path), "first-page", "--set", setting])
+        with pytest.raises(SystemExit):
+            evidence.main()
+        assert f"--set {setting} changes the study" in capsys.readouterr().err
+    assert all(evidence.PLACE.match(each) for each in ("encoder=a", "sources.sst2=b", "sources.sst2.source=b"))
+
+
 def test_the_script_refuses_an_unknown_sweep_before_any_work(
     evidence: Any, ran: Ran, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -227,6 +239,10 @@ def test_the_script_lays_a_table_out_as_its_mark_says(
     table = table.replace(" --- |", "", 1)
     made = evidence.wrapped(f"{table}\n{evidence.made_of('tiny', 'wide', {})}")
     assert "tiny.yaml, trained on " in made
+    with pytest.raises(UsageError, match="unknown published table 'tiny wide'"):
+        evidence.table_of("tiny", "wide", {"paper": "yes"})
+    with pytest.raises(UsageError, match="errors=yes is for a table of the comparison's own scores"):
+        evidence.table_of("tiny", "wide", {"errors": "yes", "show": "weights"})
     none_of_them = evidence.made_of("tiny", "wide", {"data": "another"})
     assert none_of_them.endswith("trained on *\n")  # the machines of the runs that a table shows, not of all
     foreign = file.with_name("tiny.yaml")

@@ -114,7 +114,10 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("fusion: [last, linear]", "max-steps: [8, many]", "line 13: 'max-steps' has a value of another kind", "'many'"),
     ("fusion: [last, linear]", "schedule: liner", "line 13: unknown schedule 'liner'", "'linear'?"),
     ("fusion: [last, linear]", "task: clasification", "line 13: unknown task 'clasification'", "'classification'?"),
-    ("fusion: [last, linear]", "layer-decay: 0.9", "--layer-decay applies only to methods", "--method frozen alone"),
+    (
+        "fusion: [last, linear]", "layer-decay: 0.9", "line 13: --layer-decay applies only to methods",
+        "--method frozen alone",
+    ),
     ("label: slots", "head: cfr", "line 14: unknown head 'cfr'", "did you mean 'crf'?"),
     ("label: slots", "head: crf, task: classification", "line 14: unknown head for classification 'crf'", "classifier"),
     ("label: slots", "head: crf, label-smoothing: 0.1", "line 14: head 'crf' cannot use --label-smoothing", "tagger"),
@@ -127,7 +130,10 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("sweeps: base", "sweeps: bsae", "line 25: unknown sweep 'bsae'", "'base'?"),
     ("baseline: last", "interval: z", "line 25: unknown interval 'z'", "t"),
     ("baseline: last", "test: t", "line 25: 'test' compares nothing without a baseline", "name one, like `baseline:"),
-    ("baseline: last", "over: both, interval: bootstrap", "--interval bootstrap can only compare over", "--over both"),
+    (
+        "baseline: last", "over: both, interval: bootstrap",
+        "line 25: --interval bootstrap can only compare over", "--over both",
+    ),
     ("baseline: last", "baseline: fusoin=last", "line 25: unknown column of the results 'fusoin'", "'fusion'?"),
     ("baseline: last", 'baseline: "fusion=last,shto=5"', "line 25: unknown column of the results 'shto'", "'store'?"),
     ("rows: tokens", "figures: [shot]", "line 3: unknown figure 'shot'", "did you mean 'shots'?"),

@@ -346,6 +346,8 @@ def test_tasks_are_named_by_their_stores_and_columns(store: Store, weather: Stor
         named_tasks(shares, "multi", "snow=kind")
     with pytest.raises(UsageError, match="--label of several tasks says which of them"):
         named_tasks(shares, "multi", "kind")
+    with pytest.raises(UsageError, match="--head names 'towns-tags' twice"):
+        named_tasks(shares, "multi", "towns=label,towns=tags", "towns-tags=crf,towns-tags=tagger")
     with pytest.raises(UsageError, match="two tasks have the name 'towns'"):
         TaskStores(named_tasks([shares[0], shares[0]]))
     with pytest.raises(UsageError, match="all runs of a sweep learn the same tasks"):

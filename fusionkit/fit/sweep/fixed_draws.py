@@ -100,7 +100,7 @@ def _drawn_for(spec: RunSpec, drawn: Sequence[FixedDraws]) -> FixedDraws:
         )
         what = "different draws" if found else "no draw"
         raise UsageError(
-            f"{what} of {counted(spec.shots or 0, 'shot')} by data seed {spec.data_seed} to draw again",
+            f"the runs have {what} of {counted(spec.shots or 0, 'shot')} by data seed {spec.data_seed}",
             expected="one for each data seed and number of shots",
             received=", ".join(f"{run.digest} ({run.draw})" for _, run in found[:6]) if found else told,
             remedy="choose --shots and seeds among these, or give the ids as a list in a JSON file",

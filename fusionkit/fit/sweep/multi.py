@@ -106,7 +106,7 @@ def check_multi(
         if given.get(name) is not None:
             raise UsageError(
                 f"--{name} is given for each task, where its store is named",
-                expected=f"{name} in the blocks of `tasks:`",
+                expected=f"{name} of each task: in `tasks:` of a file, or in its TaskChoice",
                 received=f"--{name} {given[name]}",
                 remedy=f"move {name} there",
             )

@@ -322,7 +322,7 @@ def test_a_draw_that_is_none_or_several_is_refused(given: list[FixedDraws], what
     assert spec is not None
     with pytest.raises(UsageError) as caught:
         with_draws([spec], given)
-    assert caught.value.what == f"{what} of 2 shots by data seed 0 to draw again"
+    assert caught.value.what == f"the runs have {what} of 2 shots by data seed 0"
     assert received in str(caught.value.received)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import shutil
@@ -359,8 +360,12 @@ def test_an_empty_folder_has_no_runs_to_show(tmp_path: Path) -> None:
         RunsFolder(tmp_path / "new").records()
 
 
+SPEC_ALONE = json.dumps({"spec": {"store": "s", "task": "tagging", "label": "t", "fusion": "last", "head": "tagger"}})
+
+
 @pytest.mark.parametrize(
-    "text", ['{"spec": 3}', '{"score": 1}', '{"spec": {"fusion": "last"}}', '{"spec": {"fusoin": 1}}', '{"sp']
+    "text",
+    ['{"spec": 3}', SPEC_ALONE, '{"score": 1}', '{"spec": {"fusion": "last"}}', '{"spec": {"fusoin": 1}}', '{"sp'],
 )
 def test_a_damaged_record_is_named_as_such(tmp_path: Path, text: str) -> None:
     (tmp_path / "0123456789abcdef").mkdir()
