@@ -9,6 +9,7 @@ import click
 
 from fusionkit.cli.console import JSON_OPTION, PLACE, log, out, print_json, table
 from fusionkit.cli.options.completion import folders
+from fusionkit.cli.options.heads_options import code_option, device_option
 from fusionkit.errors import UsageError
 from fusionkit.plural import counted
 
@@ -31,8 +32,8 @@ CELL = 7  # columns of a number, like -12.3, with the space between
     type=PLACE,
     help="A store or a folder of stores, if not beside the run.",
 )
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
-@click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
+@device_option
+@code_option
 @JSON_OPTION
 def ablate(
     run: str,

@@ -9,6 +9,7 @@ import click
 
 from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json
 from fusionkit.cli.options.completion import files
+from fusionkit.cli.options.heads_options import column_options, loading_options
 from fusionkit.errors import UsageError
 from fusionkit.plural import counted
 
@@ -22,23 +23,14 @@ from fusionkit.plural import counted
               "[default: by the data]")  # fmt: skip
 @click.option("--label", "labels", multiple=True, metavar="COLUMN|LEARNED=COLUMN",
               help="Column with the labels, if its name differs from training; several times.")  # fmt: skip
-@click.option("--text", help="Column with the text. [default: as in training, else guessed]")
-@click.option("--pair", help="Column with the second text of a pair. [default: as in training, else guessed]")
-@click.option("--tokens", help="Column with lists of words. [default: as in training, else guessed]")
-@click.option("--columns", metavar="NAME,…", help="Names of a CoNLL file's columns, like index,word,_,tag.")
+@column_options
 @click.option("--config", help="Configuration of a hub data set.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Read only the first N examples of a source.")
 @click.option("--errors", type=FOLDER, help="Write wrongly answered examples to this CSV file.")
 @click.option(
     "--keep", is_flag=True, help="Over a store: save the answers on test beside the runs, for `results --over both`."
 )
-@click.option("--encoder", help="The encoder's folder, if it has moved.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
-@click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
-@click.option(
-    "--trust-module", "trust_modules", multiple=True, help="Module whose code an exported head may run; several times."
-)
-@click.option("--trust-encoder", is_flag=True, help="Load an encoder that an exported head names from a local folder.")
+@loading_options
 @JSON_OPTION
 def evaluate(
     heads: tuple[str, ...],

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from fusionkit.cli.console import JSON_OPTION, out, print_json, table
+from fusionkit.cli.options.heads_options import code_option
 from fusionkit.errors import UsageError
 
 
@@ -23,7 +24,7 @@ from fusionkit.errors import UsageError
     help="For methods given without a number, like pals: the largest size with at most N weights per task. "
     "[default: the papers' sizes]",
 )
-@click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
+@code_option
 @JSON_OPTION
 def plan(
     tasks: int,

@@ -11,6 +11,7 @@ import click
 
 from fusionkit.cli.console import log
 from fusionkit.cli.options.completion import files, folders
+from fusionkit.cli.options.heads_options import column_options, loading_options
 from fusionkit.errors import UsageError
 from fusionkit.plural import counted
 
@@ -23,23 +24,14 @@ from fusionkit.plural import counted
     shell_complete=files,
     help="A file of JSON lines, CSV, TSV, Parquet or CoNLL columns; - reads lines from standard input.",
 )
-@click.option("--text", help="Column with the text. [default: as in training, else guessed]")
-@click.option("--pair", help="Column with the second text of a pair. [default: as in training, else guessed]")
-@click.option("--tokens", help="Column with lists of words. [default: as in training, else guessed]")
-@click.option("--columns", metavar="NAME,…", help="Names of a CoNLL file's columns, like index,word,_,tag.")
+@column_options
 @click.option(
     "--takes",
     type=click.Choice(["texts", "pairs", "words"]),
     help="Kind of input. Of a run of several tasks over stores of their own only the tasks that read it answer. "
     "[default: the first task's]",
 )
-@click.option("--encoder", help="The encoder's folder, if it has moved.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
-@click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
-@click.option(
-    "--trust-module", "trusted", multiple=True, help="Module whose code an exported head may run; several times."
-)
-@click.option("--trust-encoder", is_flag=True, help="Load an encoder that an exported head names from a local folder.")
+@loading_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one per example.")
 def predict(
     runs: tuple[str, ...],
@@ -48,7 +40,6 @@ def predict(
     pair: str | None,
     tokens: str | None,
     columns: str | None,
-    trusted: tuple[str, ...],
     as_json: bool,
     **loading: Any,
 ) -> None:
@@ -87,7 +78,7 @@ def predict(
     import_models()
     from fusionkit.predict import load
 
-    predictor = load(*places, trust_modules=trusted, **loading)
+    predictor = load(*places, **loading)
     if (passes := len(predictor.passes)) > 1:
         log().print(
             f"{passes} passes of an encoder over each text: runs that trained through it bring one of their own, and "

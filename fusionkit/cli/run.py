@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_json, table
+from fusionkit.cli.options.heads_options import code_option
 from fusionkit.cli.options.work_options import cluster_options, given_cluster, print_slurm_job, working_options
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.plural import counted
@@ -40,7 +41,7 @@ def print_schema(context: click.Context, _: click.Parameter, asked: bool) -> Non
 @click.option("--known", multiple=True, metavar="FILE", type=click.Path(path_type=Path),
               help="Take runs that have a record in this file as done; several times.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True, help="Device of encoder and heads: auto, cpu or cuda:0.")
-@click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
+@code_option
 @click.option("--schema", is_flag=True, is_eager=True, expose_value=False, callback=print_schema,
               help="Print the JSON schema of a study for editors, and end.")  # fmt: skip
 @working_options

@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, given_store, out, print_json, say_at_once, table
+from fusionkit.cli.options.heads_options import code_option, device_option
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.io.places import Place
 from fusionkit.plural import counted
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     "--sample", type=click.IntRange(min=1), help="Also encode N examples live and compare them with the stored states."
 )
 @click.option("--encoder", help="The encoder's folder, if it has moved. [default: as when the store was made]")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
-@click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
+@device_option
+@code_option
 @JSON_OPTION
 @click.pass_context
 def verify(

@@ -9,8 +9,7 @@ from typing import Any
 from fusionkit.errors import UsageError
 from fusionkit.plural import few
 from fusionkit.store import Split, Store
-from fusionkit.store.manifest import input_kind
-from fusionkit.store.same_encoder import shown_identity
+from fusionkit.store.same_encoder import shown_states
 from fusionkit.tags import are_span_tags
 
 
@@ -91,12 +90,9 @@ def _facts(store: Store) -> dict[str, Any]:
     columns, identity = store.manifest["columns"], store.manifest["identity"]
     return {
         "encoder": store.manifest["encoder"]["name"],
-        **shown_identity(identity["encoder"]),
-        "rows": store.rows,
+        **shown_states(identity["encoder"], store.rows, columns, identity.get("pair_as", "one")),
         "hidden": store.hidden,
         "layers": ", ".join(map(str, store.layers)),
-        "input": input_kind(columns),
-        "pairs as": identity.get("pair_as", "one") if columns["pair"] else "none",
     }
 
 

@@ -20,8 +20,7 @@ from fusionkit.names import ROLES
 from fusionkit.ragged import IntArray
 from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of
-from fusionkit.store.manifest import input_kind
-from fusionkit.store.same_encoder import shown_identity
+from fusionkit.store.same_encoder import shown_states
 from fusionkit.tasks import TASKS
 from fusionkit.tasks.label_column import is_known
 
@@ -80,19 +79,8 @@ def stored_answers(
 def refuse_other(run: TrainedRun, store: Store) -> None:
     """Refuse a store whose states a run cannot read (UsageError)."""
     identity, columns = store.manifest["identity"], store.manifest["columns"]
-    learned = run.encoding["columns"]
-    wanted = {
-        **shown_identity(run.encoding["encoder"]),
-        "rows": run.rows,
-        "input": input_kind(learned),
-        "pairs as": run.encoding["pair_as"] if learned["pair"] else "none",
-    }
-    given = {
-        **shown_identity(identity["encoder"]),
-        "rows": store.rows,
-        "input": input_kind(columns),
-        "pairs as": identity.get("pair_as", "one") if columns["pair"] else "none",
-    }
+    wanted = shown_states(run.encoding["encoder"], run.rows, run.encoding["columns"], run.encoding["pair_as"])
+    given = shown_states(identity["encoder"], store.rows, columns, identity.get("pair_as", "one"))
     if missing := [str(layer) for layer in run.layers if layer not in store.layers]:
         wanted["layers"], given["layers"] = f"{', '.join(missing)} too", ", ".join(map(str, store.layers))
     if different := [name for name in wanted if wanted[name] != given[name]]:

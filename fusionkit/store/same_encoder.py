@@ -13,6 +13,7 @@ from typing import Any
 
 from fusionkit.errors import EncoderError
 from fusionkit.specs import canonical_json
+from fusionkit.store.manifest import input_kind
 
 COMPARED = ("weights", "tokenizer", "config")
 
@@ -26,6 +27,22 @@ def shown_identity(identity: Mapping[str, Any]) -> dict[str, str]:
     """The compared parts of an identity by name, short enough to be read."""
     told = {part: part_text(identity, part).removeprefix("sha256 ") for part in COMPARED}
     return {f"encoder {part}": text if part == "config" else text[:16] for part, text in told.items()}
+
+
+def shown_states(
+    encoder: Mapping[str, Any], rows: str, columns: Mapping[str, str | None], pair_as: str
+) -> dict[str, str]:
+    """What two stores must have in common if one head is to read both, by name.
+
+    Args:
+        encoder: its identity. columns: the roles of the source's columns.
+    """
+    return {
+        **shown_identity(encoder),
+        "rows": rows,
+        "input": input_kind(columns),
+        "pairs as": pair_as if columns["pair"] else "none",
+    }
 
 
 def refuse_other_encoder(given: Mapping[str, Any], wanted: Mapping[str, Any], what: str, remedy: str) -> None:
