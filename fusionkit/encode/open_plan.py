@@ -28,11 +28,13 @@ class OpenedPlan(NamedTuple):
     resumed: bool
 
 
-def open_plan(job: Job, overwrite: bool, stop: Callable[[], bool] = lambda: False) -> OpenedPlan:
+def open_plan(
+    job: Job, overwrite: bool, stop: Callable[[], bool] = lambda: False, check: Callable[[], object] = lambda: None
+) -> OpenedPlan:
     """The plan of a job's store; the caller holds the store's lock.
 
     Args:
-        stop: as in :func:`fusionkit.encode.plan.write_plan`.
+        stop, check: as in :func:`fusionkit.encode.plan.write_plan`.
 
     Raises:
         IdentityError: the place holds a store with another identity or compression. UsageError: the finished store
@@ -44,7 +46,7 @@ def open_plan(job: Job, overwrite: bool, stop: Callable[[], bool] = lambda: Fals
     resumed = plan is not None
     if plan is None:
         job.progress.step("tokenising", sum(table.num_rows for table in job.source.splits.values()), 0, "examples")
-        write_plan(job, stop)
+        write_plan(job, stop, check)
         plan = read_plan(out)
     elif is_complete(out):
         remove(out / PLAN)

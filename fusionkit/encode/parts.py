@@ -91,10 +91,11 @@ class PartEncoder:
         self._computed = 0
 
     def read(self, part: Part) -> ReadPart:
-        """The input of a part, and for a GPU its batches too."""
-        inputs = self._reader.read(part)
-        work = self._work(inputs, self._layouts[part.split].rows_per_chunk)
-        return ReadPart(inputs, ready(work, self._encoder.device))
+        """The input of a part, and for a GPU its batches too; EncoderError if memory does not suffice."""
+        with self._reported_shortage(part, ON_CPU):
+            inputs = self._reader.read(part)
+            work = self._work(inputs, self._layouts[part.split].rows_per_chunk)
+            return ReadPart(inputs, ready(work, self._encoder.device))
 
     def compute(self, part: Part, given: ReadPart, start: float, on_tokens: Callable[[int], None]) -> ComputedPart:
         """Run the encoder over a part's input; waits while all buffers are in use.
@@ -106,26 +107,35 @@ class PartEncoder:
             EncoderError: the memory of the encoder's device is too small.
         """
         buffer = self._buffers.get()
+        with self._reported_shortage(part, ON_GPU if self._encoder.device.type == "cuda" else ON_CPU):
+            try:
+                buffer = buffer or PartBuffer([*self._layouts.values()], self._dtype, self._encoder.device)
+                buffer.begin(self._layouts[part.split])
+                inputs = given.inputs
+                self._encode_unique(given, buffer, on_tokens)
+                self._copy_repeated(part, inputs, buffer)
+                on_tokens(int(np.diff(inputs.offsets)[inputs.repeated()].sum()))
+                self._computed += 1
+                if self._computed % TRIM_EVERY == 0:
+                    trim_freed_memory()
+                return ComputedPart(part, inputs.tokens, start, buffer, buffer.start_transfer())
+            except BaseException:
+                self._buffers.put(buffer)
+                raise
+
+    @contextlib.contextmanager
+    def _reported_shortage(self, part: Part, remedy: str) -> Iterator[None]:
+        """Raise EncoderError where memory runs out inside the block."""
         try:
-            buffer = buffer or PartBuffer([*self._layouts.values()], self._dtype, self._encoder.device)
-            buffer.begin(self._layouts[part.split])
-            inputs = given.inputs
-            self._encode_unique(given, buffer, on_tokens)
-            self._copy_repeated(part, inputs, buffer)
-            on_tokens(int(np.diff(inputs.offsets)[inputs.repeated()].sum()))
-            self._computed += 1
-            if self._computed % TRIM_EVERY == 0:
-                trim_freed_memory()
-            return ComputedPart(part, inputs.tokens, start, buffer, buffer.start_transfer())
-        except BaseException as error:
-            self._buffers.put(buffer)
-            if not isinstance(error, Exception) or (lost := out_of_memory(error)) is None:
+            yield
+        except Exception as error:
+            if (lost := out_of_memory(error)) is None:
                 raise
             raise EncoderError(
                 f"part {part.chunk} of {part.split} cannot be encoded on {self._encoder.device}",
                 received=lost,
-                remedy=f"{ON_GPU if self._encoder.device.type == 'cuda' else ON_CPU}, then run the same command again; "
-                "or encode anew (--overwrite) with a smaller --max-length or with --compute-dtype bfloat16",
+                remedy=f"{remedy}, then run the same command again; or encode anew (--overwrite) with a smaller "
+                "--max-length or with --compute-dtype bfloat16",
             ) from error
 
     def _encode_unique(self, given: ReadPart, buffer: PartBuffer, on_tokens: Callable[[int], None]) -> None:
@@ -173,7 +183,12 @@ class PartEncoder:
 
         Raises:
             NotFiniteError: states that the store's precision cannot hold; nothing is written. See :meth:`not_finite`.
+            EncoderError: memory does not suffice.
         """
+        with self._reported_shortage(computed.part, ON_CPU):
+            return self._write(computed, check)
+
+    def _write(self, computed: ComputedPart, check: Callable[[], object]) -> PartRecord:
         part = computed.part
         layout = self._layouts[part.split]
         block = None
@@ -245,7 +260,13 @@ class PartEncoder:
         plan = self._plan
         states = PartEncoder(self._store, plan, self._encoder, dtype="float32").block(part).states
         stored = torch.float32 if plan["dtype"] == "int8" else TORCH_DTYPES[plan["dtype"]]
-        position = next(k for k in range(len(states)) if not bool(torch.isfinite(states[k].to(stored)).all()))
+        finite = [bool(torch.isfinite(layer.to(stored)).all()) for layer in states]
+        if all(finite):
+            return NotFiniteError(
+                f"part {part.chunk} of {part.split} had numbers that are not finite; computed again, all are finite",
+                remedy="check the memory of the machine and of the GPU, then run the same command again",
+            )
+        position = finite.index(False)
         largest = float(states[position].nan_to_num(0.0, posinf=torch.inf, neginf=-torch.inf).abs().max())
         nan = bool(torch.isnan(states[position]).any())
         return NotFiniteError(

@@ -101,7 +101,7 @@ def encode_job(
         job.encoder.refuse_device()
     with place_errors(out), only_encoder(out) as check_lock:
         clear_leftovers(out)
-        plan, resumed = open_plan(job, overwrite, stop)
+        plan, resumed = open_plan(job, overwrite, stop, check_lock)
         if is_complete(out):
             return EncodeReport("complete", time.perf_counter() - began, 0, plan)
         finished = finished_parts(out, plan)

@@ -45,11 +45,12 @@ from fusionkit.store.presence import LM_HEAD, PLAN
 from fusionkit.store.verify import small_files
 
 
-def write_plan(job: Job, stop: Callable[[], bool] = lambda: False) -> None:
+def write_plan(job: Job, stop: Callable[[], bool] = lambda: False, check: Callable[[], object] = lambda: None) -> None:
     """Tokenise everything, lay out the arrays and put the planned store in its place.
 
     Args:
-        stop: called between two blocks of examples of a split; True ends the work there.
+        stop: called between two blocks of examples of a split; True ends the work there. check: called before anything
+            at the job's place is replaced; its errors pass through.
 
     Raises:
         UsageError: the store would be larger than the job's budget; nothing is left behind. StoppedError: ``stop``
@@ -57,7 +58,7 @@ def write_plan(job: Job, stop: Callable[[], bool] = lambda: False) -> None:
     """
     encoder, spec, identity = job.encoder, job.spec, job.identity
     batching = Batching.on("cuda" if (job.device or encoder.device.type) == "cuda" else "cpu", encoder.hidden)
-    with draft_folder(job.out) as draft, parallel_tokenizers():
+    with draft_folder(job.out, check) as draft, parallel_tokenizers():
         plan: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,

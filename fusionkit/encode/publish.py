@@ -11,7 +11,7 @@ import contextlib
 import errno
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from upath import UPath
@@ -37,8 +37,11 @@ def resolved(out: Place) -> Place:
 
 
 @contextlib.contextmanager
-def draft_folder(out: Place) -> Iterator[Path]:
+def draft_folder(out: Place, check: Callable[[], object] = lambda: None) -> Iterator[Path]:
     """A local folder for the plan; if the block ends without an error, its files become the store at ``out``.
+
+    Args:
+        check: called before anything at ``out`` is replaced; its errors pass through.
 
     Raises:
         FusionkitError: the disk is full; nothing is left behind, except in a folder that cannot be renamed, which the
@@ -52,6 +55,7 @@ def draft_folder(out: Place) -> Iterator[Path]:
             try:
                 yield draft
                 sync_tree(draft)
+                check()
                 _rename(draft, out)
             except BaseException:
                 shutil.rmtree(draft, ignore_errors=True)
@@ -61,6 +65,7 @@ def draft_folder(out: Place) -> Iterator[Path]:
         draft = Path(folder)
         with disk_errors(draft):
             yield draft
+        check()
         _upload(draft, out)
 
 

@@ -69,11 +69,11 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
     if shard.number and not is_finished(job):
         job.encoder.refuse_device()
     with place_errors(out), only_encoder(out, f"{shard.number}-of-{shard.of}") as check_lock:
-        with _store_lock(job, stop):
+        with _store_lock(job, stop) as check_store:
             refuse_other_shares(out, shard.of)
             if not is_store(out):
                 clear_leftovers(out)  # once a plan is there, other processes may be writing parts
-            plan, resumed = open_plan(job, overwrite=False, stop=stop)
+            plan, resumed = open_plan(job, overwrite=False, stop=stop, check=check_store)
             if is_complete(out):
                 return EncodeReport("complete", time.perf_counter() - began, 0, plan)
         parts = all_parts(plan)
@@ -90,7 +90,7 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
         for record in serial_parts(job.encoder, is_stopped, check=check_lock)(out, plan, missing, NoProgress()):
             job.progress.advance(1)
             tokens += record.tokens
-        with _store_lock(job, stop):
+        with _store_lock(job, stop) as check_store:
             if is_complete(out):
                 manifest = open_plan(job, overwrite=False).plan
                 outcome = ("resumed" if resumed else "encoded") if missing else "complete"  # another share committed it
@@ -99,19 +99,20 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
             records = finished_parts(out, plan) if len(listed(out / PARTS)) >= len(parts) else {}
             if len(records) < len(parts):
                 return EncodeReport("share", time.perf_counter() - began, tokens, plan)
+            check_store()
             clear_leftovers(out)  # all parts are finished, and there are no other shares: no process writes any more
             manifest = commit(out, plan, job.device or str(job.encoder.device), records)
         return EncodeReport("resumed" if resumed else "encoded", time.perf_counter() - began, tokens, manifest)
 
 
 @contextmanager
-def _store_lock(job: Job, stop: Callable[[], bool]) -> Iterator[None]:
-    """Hold the lock of the whole store; wait while another process plans or commits."""
+def _store_lock(job: Job, stop: Callable[[], bool]) -> Iterator[Callable[[], None]]:
+    """Hold the lock of the whole store; wait while another process plans or commits. Yields the lock's check."""
     reported = False
     with ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(only_encoder(job.out, beside_shares=True))
+                check = stack.enter_context(only_encoder(job.out, beside_shares=True))
                 break
             except HeldError as error:
                 if not reported:
@@ -122,4 +123,4 @@ def _store_lock(job: Job, stop: Callable[[], bool]) -> Iterator[None]:
                         f"stopped while another process had {job.out}", remedy="run the same command again"
                     ) from None
                 time.sleep(WAIT_SECONDS)
-        yield
+        yield check

@@ -21,6 +21,7 @@ from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import EncoderError, StoreError, UsageError
 from fusionkit.io.object_storage import UnansweredError
 from fusionkit.io.places import Place, UnreadableError, place_errors, place_of
+from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.specs import digest_of
 from fusionkit.store.manifest import read_plan
 from fusionkit.store.same_encoder import differing
@@ -80,6 +81,7 @@ class _EncodeSession:
                 remedy="put the same encoder on every machine, or name a hub id with --encoder-revision",
             )
         self._refuse_versions()
+        keep_freed_memory()  # each batch reuses the memory of the states freed before it
         self._parts = PartEncoder(self.store, self._plan, encoder)
 
     def do(self, part: Part) -> PartRecord:

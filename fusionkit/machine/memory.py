@@ -8,6 +8,7 @@ an encode would have five times the page faults. An encode also returns free mem
 from __future__ import annotations
 
 import ctypes
+import errno
 import math
 import mmap
 import resource
@@ -108,6 +109,7 @@ def out_of_memory(error: Exception) -> str | None:
     """The message of an error that reports exhausted memory; None for any other error."""
     # PyTorch's CPU allocator, and libraries that allocate GPU memory themselves, raise a plain RuntimeError.
     short = isinstance(error, RuntimeError) and any(name in str(error) for name in SHORT)
+    short = short or (isinstance(error, OSError) and error.errno == errno.ENOMEM)  # of a mapping
     if short or isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return f"out of memory: {first_line(error)}"
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import mmap
 import os
 import resource
 import shutil
@@ -76,12 +77,21 @@ def test_states_too_large_for_float16_name_the_layer_and_what_would_do(
         assert 69_000 < float(largest) < 71_000
 
 
+@pytest.mark.parametrize("step", ["parts.PartReader.read", "parts.forward", "parts.write_chunk"])
+@pytest.mark.parametrize(
+    "take", [lambda: torch.empty(1 << 50), lambda: mmap.mmap(-1, 1 << 50)], ids=["tensor", "pages"]
+)
 def test_memory_that_does_not_suffice_is_one_error_and_the_work_goes_on(
-    source: Source, encoded: Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str,
+    take: Callable[[], object],
+    source: Source,
+    encoded: Encoding,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A real allocation that nobody can make."""
+    """A real allocation that nobody can make, while a part is read, computed or written."""
     with monkeypatch.context() as patch:
-        patch.setattr("fusionkit.encode.parts.forward", lambda *_: torch.empty(1 << 50))
+        patch.setattr(f"fusionkit.encode.{step}", lambda *_: take())
         with pytest.raises(EncoderError, match="part 0 of train cannot be encoded on cpu") as caught:
             encoded(source, tmp_path / "s")
     assert str(caught.value.received).startswith("out of memory: ")
@@ -191,7 +201,7 @@ def test_a_write_that_fails_midway_ends_the_encode_and_leaves_nothing_running(
     assert not work.is_alive()
     assert len(caught) == 1
     assert "the disk is full: cannot write" in str(caught[0])
-    # With three stagings the encoder is at most three parts ahead of the one that failed.
+    # With two buffers the encoder is at most three parts ahead of the one that failed.
     assert 5 <= computed <= 5 + 3
     assert [thread for thread in threading.enumerate() if thread.name.startswith(("writer", "reader"))] == []
     del caught[:]

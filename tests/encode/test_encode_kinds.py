@@ -202,6 +202,16 @@ def test_the_layer_that_is_not_finite_is_named_whatever_memory_held(
     assert list((tmp_path / "s" / "parts").iterdir()) == []
 
 
+def test_numbers_that_are_finite_the_second_time_are_one_error(
+    masked_source: Source, encoded: Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of the hardware: the part is computed again to name the layer, and nothing is wrong with it."""
+    monkeypatch.setattr("fusionkit.encode.parts.is_finite", lambda _: False)
+    with pytest.raises(EncoderError, match="part 0 of train had numbers that are not finite; computed again"):
+        encoded(masked_source, tmp_path / "s", rows="words", max_length=12)
+    assert list((tmp_path / "s" / "parts").iterdir()) == []
+
+
 @pytest.mark.parametrize("compress", ["none", "zstd"])
 def test_an_empty_split_of_int8_is_a_store_all_the_same(encoded: Encoding, tmp_path: Path, compress: str) -> None:
     empty = pa.array([[], []], pa.list_(pa.string()))

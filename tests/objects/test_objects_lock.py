@@ -21,6 +21,7 @@ from botocore.exceptions import FlexibleChecksumError
 from fusionkit.encode import lock
 from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.store import is_complete
+from fusionkit.store.verify import small_files
 
 Encoding = Callable[..., Any]
 Same = Callable[..., None]
@@ -173,6 +174,23 @@ def test_an_encoder_whose_lease_was_taken_over_stops(
     assert not is_complete(bucket / "s")
     # What was under way comes to its end, nothing else is begun.
     assert len(list((bucket.folder / "s" / "parts").iterdir())) <= len(written) + 4
+
+
+def test_a_plan_is_not_put_in_place_once_the_lease_is_another_s(
+    bucket: Any, encoded: Encoding, lease: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine may sleep while it tokenises, and another process may have begun the store meanwhile."""
+    monkeypatch.setattr(lock, "LEASE_SECONDS", 0.0)
+
+    def taken_over_when_the_draft_is_ready(*given: Any) -> Any:
+        theirs = {**lease(), "holder": "somebody", "token": "theirs", "until": time.time() + 100}
+        (bucket / ".s.lock").write_bytes(json.dumps(theirs).encode())
+        return small_files(*given)
+
+    monkeypatch.setattr("fusionkit.encode.plan.small_files", taken_over_when_the_draft_is_ready)
+    with pytest.raises(StoreError, match="another process has taken over"):
+        encoded(bucket / "s")
+    assert not (bucket / "s").exists()
 
 
 def test_what_stopped_the_work_is_told_also_where_the_lease_cannot_be_given_back(
