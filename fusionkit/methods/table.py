@@ -23,7 +23,7 @@ Shared = Literal["encoder", "method", "nothing", "alone"]
 
 
 class Method(Protocol):
-    """The protocol of a method, built as ``Method(*, options)``; a plain class whose docstring says ``Trains:``.
+    """The protocol of a method, built as ``Method(**options)``; a plain class whose docstring says ``Trains:``.
 
     A method that leaves lower layers as they are may have ``lowest_layer(depth)``: the lowest layer that it touches in
     an encoder of ``depth`` layers. Its runs may then start from a stored layer below. One that touches a layer and
