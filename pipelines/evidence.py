@@ -18,10 +18,11 @@ The table shows the study's comparison over the records of docs/records/STUDY.js
 several side by side; ``COLUMN=VALUE`` only the groups with this value; ``show=weights`` the mean weight of each layer;
 ``show=lr`` the chosen rate; ``show=grid`` the score at each rate; ``show=guideline`` the best method and those that tie
 with it, for each data set and number of examples; ``show=budgets`` the best method for each number of seconds;
-``show=costs`` weights, bytes, seconds and memory; ``floors=yes`` also the floors; ``paper=yes`` the paper's numbers
-(pipelines/published.yaml); ``errors=yes`` standard errors behind ±, not deviations; ``notes=no`` leaves out the notes.
-A line below the table says where and when the study's runs were trained. A picture stands below a mark that names a
-figure, and where needed the sweeps that it shows and the methods that it leaves out:
+``show=costs`` weights, bytes, seconds and memory; ``show=seconds`` the seconds with the encoding; ``floors=yes`` also
+the floors; ``paper=yes`` the paper's numbers (pipelines/published.yaml); ``errors=yes`` standard errors behind ±, not
+deviations; ``notes=no`` leaves out the notes. A line below the table says where and when the study's runs were trained.
+A picture stands below a mark that names a figure, and where needed the sweeps that it shows and the methods that it
+leaves out:
 
     <!-- picture: STUDY FIGURE [SWEEP,SWEEP] [without=METHOD] -->
     ![TEXT](FILE)
@@ -81,6 +82,7 @@ from record_tables import (
     on_test,
     only,
     rates_table,
+    seconds_table,
     weights_table,
     wrapped,
 )
@@ -425,6 +427,10 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     if show == "costs":
         assert comparison.across is not None
         return costs_table(only(counted.frame, choice), comparison.by, comparison.across, by_digest)
+    if show == "seconds":
+        assert comparison.across is not None
+        encoding = records_of(RECORDS / f"{study}.jsonl")[0]["encoding"]
+        return seconds_table(only(counted.frame, choice), comparison.by, comparison.across, by_digest, encoding)
     if show == "weights":
         keys = group_columns(counted.frame, comparison.by, counted.columns, comparison.average)
         return weights_table(only(counted.frame, choice), keys, by_digest)

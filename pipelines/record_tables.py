@@ -13,6 +13,7 @@ import pandas as pd
 
 from fusionkit.errors import unknown_name
 from fusionkit.metrics import LESS_IS_BETTER, times_of
+from fusionkit.report.figures.from_text import HEADS, paid_after
 from fusionkit.runs.comparison.ties import TIED
 from fusionkit.runs.record import answers_in
 from fusionkit.runs.shown_split import SCORED_ON, TEST
@@ -116,6 +117,38 @@ def costs_table(frame: pd.DataFrame, by: Sequence[str], across: str, records: Ma
         told = [f"{weights:,}", two_digits(100 * weights / runs[0]["encoder_parameters"])]
         told += [f"{max(each[key] for each in runs) / 1e6:.1f}" for key in ("kept_bytes", "peak_memory_alone")]
         rows.append([*map(cell, names), *told, *(_seconds(seconds.get(name)) for name in columns)])
+    return _lines(rows)
+
+
+def seconds_table(
+    frame: pd.DataFrame,
+    by: Sequence[str],
+    across: str,
+    records: Mapping[str, dict[str, Any]],
+    encoding: Mapping[str, Mapping[str, Any]],
+) -> str:
+    """A Markdown table of the seconds from the text to the score, with the groups of ``across`` side by side. A frozen
+    head has three: of a single head, of one of 10 and of one of 100 heads over one store. A run that trains the encoder
+    has its own, and in brackets the number of heads from which on a store with any of the frozen heads takes less.
+    """
+    down, columns = [name for name in by if name != across], [str(name) for name in frame[across].unique()]
+    rows = [[*down, *(f"{name} s" for name in columns)], ["---"] * (len(down) + len(columns))]
+    alone = frame.groupby([across, *down], sort=False, dropna=False)["seconds_alone"].mean()
+    stores = {str(name): records[group["digest"].iloc[0]]["spec"]["store"] for name, group in frame.groupby(across)}
+    once = {name: sum(encoding[store]["seconds"].values()) for name, store in stores.items()}
+    frozen = frame[frame["method"] == FROZEN].groupby([across, *down], sort=False)["seconds_alone"].mean()
+    for names, group in frame.groupby(down, sort=False, dropna=False):
+        told = []
+        for name in columns:
+            seconds = alone.get((name, *names))
+            if pd.isna(seconds):
+                told.append(NOTHING)
+            elif group["method"].iloc[0] == FROZEN:
+                told.append(" / ".join(_seconds(once[name] / heads + seconds) for heads in HEADS))
+            else:
+                paid = paid_after(once[name], frozen[name].max(), seconds)
+                told.append(f"{_seconds(seconds)} ({NOTHING if paid is None else f'{paid:g}'})")
+        rows.append([*map(cell, names), *told])
     return _lines(rows)
 
 
