@@ -8,7 +8,9 @@ The contender encodes the parts of a planned store: alignment, conversion, check
 separately. Both sides count the same sub-tokens, those that go through the encoder: without padding, and only the first
 of repeated sequences. Both run in this process, in turn, --repeats times. Each pair gives a ratio, and the median of
 the ratios counts, so that drift of the machine affects both sides. The ratio of processor seconds is printed too: other
-work on the machine changes it less, and on a GPU it says little. A store is deleted after its repeat. An encode of less
+work on the machine changes it less, and on a GPU it says little. Where a store is written, the other limit is what the
+folder takes: files of 64 MiB, synced, from as many threads as write parts (write_ceiling.py has more), in turn with the
+two. A store is deleted after its repeat. An encode of less
 than 20 s says little: --copies encodes the text several times and adds a different word each time, so that no sequence
 repeats another.
 
@@ -39,6 +41,7 @@ import numpy as np
 import torch
 from memory import write_times  # type: ignore[import-not-found]
 from stages import Stages, watched  # type: ignore[import-not-found]
+from write_ceiling import WAYS, page_aligned, rate  # type: ignore[import-not-found]
 
 from fusionkit.bundled import travel_desk
 from fusionkit.encode.batches import PartReader
@@ -48,7 +51,7 @@ from fusionkit.encode.open_plan import open_plan
 from fusionkit.encode.output_blocks import is_finite
 from fusionkit.encode.part_records import PartRecord, all_parts
 from fusionkit.encode.parts import ComputedPart, PartEncoder
-from fusionkit.encode.pipeline import commit, serial_parts
+from fusionkit.encode.pipeline import WRITERS, commit, serial_parts
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import UsageError
 from fusionkit.io.places import Place
@@ -141,6 +144,15 @@ def planned(job: Job) -> tuple[dict[str, Any], float]:
     return open_plan(job, overwrite=False)[0], time.perf_counter() - began
 
 
+def write_ceiling(folder: Path, threads: int) -> float:
+    """Bytes per second of synced files from some threads, past the page cache or through it, whichever is faster."""
+    blocks, found = [page_aligned() for _ in range(threads)], [0.0]
+    for way in ("direct", "synced"):
+        with tempfile.TemporaryDirectory(dir=folder) as place, contextlib.suppress(OSError):  # some lack O_DIRECT
+            found.append(rate(WAYS[way], Path(place), blocks, 2 * threads + 4))
+    return max(found)
+
+
 def print_stages(stages: Stages, whole: Seconds) -> None:
     heads = f"{'calls':>7} {'wall, s':>9} {'processor, s':>13} {'waiting for a core, s':>22} {'of the wall':>12}"
     print(f"  {'thread':10} {'stage':44} {heads}")
@@ -227,7 +239,8 @@ def compared(
 
     Prints each pair and, if asked, the stages.
     """
-    ratios, work = [], []
+    ratios, work, of_ceiling = [], [], []
+    threads = writers or WRITERS.get(job.encoder.device.type, 1)
     for repeat in range(options.repeats):
         watch = options.stages and repeat == options.repeats - 1
         with contextlib.ExitStack() as stack:
@@ -241,14 +254,20 @@ def compared(
             stages = stack.enter_context(watched()) if watch else Stages()
             taken = encode_all(own.out, fresh, own, writers)
             if own is not job:
+                size = sum(path.stat().st_size for path in Path(str(own.out)).rglob("*") if path.is_file())
                 shutil.rmtree(str(own.out))
         tokens, padded, bare = bare_forward(job.out, plan, job.encoder)
         ratios.append(bare.wall / taken.wall)
         work.append(bare.processor / taken.processor)
+        wrote = ""
+        if own is not job:
+            speed, most = size / taken.wall, write_ceiling(Path(str(own.out)).parent, threads)
+            of_ceiling.append(speed / most)
+            wrote = f"   {speed / 1e9:.2f} GB/s, the folder takes {most / 1e9:.2f} ({of_ceiling[-1]:.2f})"
         print(
             f"{label}: encode {tokens / taken.wall:9,.0f} sub-tokens/s ({taken.wall:.1f} s, {taken.processor:.1f} of "
             f"the processor)   bare forward {tokens / bare.wall:9,.0f} ({bare.wall:.1f}, {bare.processor:.1f})   "
-            f"ratio {ratios[-1]:.2f}, of the processor {work[-1]:.2f}",
+            f"ratio {ratios[-1]:.2f}, of the processor {work[-1]:.2f}{wrote}",
             flush=True,
         )
         if watch:
@@ -261,6 +280,7 @@ def compared(
     print(
         f"{label}: encode reaches {ratio:.2f} of the bare forward pass on {job.encoder.device}, "
         f"{statistics.median(work):.2f} by processor time"
+        + (f", and {statistics.median(of_ceiling):.2f} of what the folder takes" if of_ceiling else "")
     )
     return ratio
 
