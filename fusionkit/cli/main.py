@@ -103,13 +103,29 @@ def _shown(message: Warning | str, category: type[Warning], *where: Any, **more:
         _usual(message, category, *where, **more)
 
 
-def _path_error(error: Exception) -> FusionkitError | None:
-    """The error for a path that the operating system refuses, wherever a command looks for it; None for other ones."""
+# What a disk or a network file system may answer wherever a command reads or writes.
+OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
+
+
+def _system_error(error: Exception) -> FusionkitError | None:
+    """The error for a path that the operating system refuses, for a fault of a disk, or for lack of memory, wherever a
+    command meets them; None for other ones.
+    """
+    from fusionkit.machine.memory import out_of_memory  # loads torch
+
+    if (lost := out_of_memory(error)) is not None:
+        return FusionkitError(
+            "memory does not suffice", received=lost, remedy="free memory, or choose another --device or fewer texts"
+        )
     if isinstance(error, OSError):
+        what = f"cannot use {error.filename or 'a file'}"
+        if error.errno in OF_A_DISK:
+            remedy = "free space there, or check the disk; finished work is kept"
+            return FusionkitError(what, received=error.strerror, remedy=remedy)
         if error.filename is None or error.errno not in (errno.ENAMETOOLONG, errno.EACCES, errno.ELOOP):
             return None
         remedy = "check the path and its permissions" if error.errno == errno.EACCES else "check the path"
-        return UsageError(f"cannot use {error.filename}", received=error.strerror, remedy=remedy)
+        return UsageError(what, received=error.strerror, remedy=remedy)
     if "home directory" not in str(error):  # of Path.expanduser
         return None
     return UsageError("no such home folder", received=first_line(error), remedy="write the whole path")
@@ -143,8 +159,8 @@ def main() -> None:
             # The reader of our output has gone; Python must not complain while it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-        except (OSError, RuntimeError) as error:
-            if (refused := _path_error(error)) is None:
+        except (OSError, RuntimeError, MemoryError) as error:
+            if (refused := _system_error(error)) is None:
                 raise
             click.echo(printable(f"fusionkit: {refused}"), err=True)
             sys.exit(refused.exit_code)

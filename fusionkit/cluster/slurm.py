@@ -92,8 +92,9 @@ class SlurmCluster:
         before, self._hopeless = self._hopeless, {n for n, job in found.items() if job.reason in HOPELESS}
         if before & self._hopeless:  # seen twice: the first reason of a new job may be wrong
             raise self._failed("a job in Slurm's queue can never start")
-        if stuck := {n for n in running & self._arrived.keys() - here if now - self._arrived[n] > DISCONNECTED}:
-            slurm_commands.cancel(self._name, tuple(stuck))
+        stuck = {n for n in running & self._arrived.keys() - here if now - self._arrived[n] > DISCONNECTED}
+        if stuck and not slurm_commands.try_cancel(self._name, tuple(stuck)):
+            stuck = set()  # the next look tries again
         self._replace((self._jobs - running) | stuck, here)
 
     def _replace(self, ended: set[int], here: set[int]) -> None:

@@ -68,14 +68,14 @@ def _directives(script: str) -> list[str]:
 def active(name: str) -> dict[int, JobState] | None:
     """The jobs of this name that wait or run; None where Slurm does not answer at the moment."""
     try:
-        done = _run(["squeue", "--noheader", f"--name={name}", "--format=%A|%T|%r"])
+        done = _run(["squeue", "--all", "--noheader", f"--name={name}", "--format=%A|%T|%r"])  # hidden partitions too
     except StoppedError:
         raise
     except FusionkitError:
         return None
     if done.returncode:
         return None
-    found = (line.strip().split("|", 2) for line in done.stdout.splitlines() if line.strip())
+    found = (line.strip().split("|", 2) for line in done.stdout.splitlines() if line.count("|") >= 2)  # not titles
     return {int(number): JobState(state, reason) for number, state, reason in found}
 
 
@@ -84,10 +84,21 @@ def cancel(name: str, numbers: tuple[int, ...] = ()) -> None:
     _run(["scancel", f"--name={name}", *map(str, numbers)])
 
 
+def try_cancel(name: str, numbers: tuple[int, ...]) -> bool:
+    """As :func:`cancel`; False where Slurm does not answer at the moment."""
+    try:
+        cancel(name, numbers)
+    except StoppedError:
+        raise
+    except FusionkitError:
+        return False
+    return True
+
+
 def offers_gpus(partition: str | None) -> bool:
     """Whether a node of the partition, or of any, has GPUs."""
     which = [] if partition is None else [f"--partition={partition}"]
-    return "gpu" in _run(["sinfo", "--noheader", "--format=%G", *which]).stdout
+    return "gpu" in _run(["sinfo", "--all", "--noheader", "--format=%G", *which]).stdout
 
 
 def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:

@@ -172,7 +172,11 @@ def _rename(draft: Path, out: Path) -> None:
 def _copy(draft: Path, out: Path) -> None:
     """Replace the content of a folder by a draft's. The old content is there until all of the draft is on its disk."""
     copied = out / COPYING
-    shutil.copytree(draft, copied)
+    for file in filter(Path.is_file, draft.rglob("*")):  # not copytree, whose error has no code
+        (copy := copied / file.relative_to(draft)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+    for folder in filter(Path.is_dir, draft.rglob("*")):  # also those without files
+        (copied / folder.relative_to(draft)).mkdir(parents=True, exist_ok=True)
     sync_tree(copied)
     sync_folder(out)
     _empty(out)

@@ -46,6 +46,13 @@ def keep_answers(found: Sequence[RunEvaluation]) -> int:
         record = read_json(folder / RECORD)
         name = _name_in(record, each.data)
         recorded = record.get("tests", {}).get(name) or record.get("scores", {}).get(TEST, {})
+        if not recorded:
+            raise StoreError(
+                f"the run {folder.name} has no score on {name} to compare its answers with",
+                expected="a run that was scored on this data when it was trained",
+                received="a record without that score",
+                remedy="leave --keep out",
+            )
         if score := each.kept.unlike(recorded):
             raise StoreError(
                 f"the run {folder.name} does not score on {name} as it did when it was trained",

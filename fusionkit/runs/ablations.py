@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fusionkit.errors import StoreError, first_line
 from fusionkit.io.files import read_json, write_durably
 from fusionkit.specs import canonical_json
 
@@ -20,11 +21,10 @@ class Ablation:
     """One run's scores with and without the parts of its method.
 
     Attributes:
-        split: the split that was scored; ``examples`` is its size. layers: the layers that have parts.
-        whole: the score with all parts, by task: ``""`` for a run of one task; a run of several also has their
-            ``mean``.
-        metrics: the name of the score, by task. spans: for each span its first layer, its last layer, and the scores
-            without its parts.
+        split: the split that was scored; ``examples`` is its size, or that of the part within ``limit``. layers: the
+            layers that have parts. whole: the score with all parts, by task: ``""`` for a run of one task; a run of
+            several also has their ``mean``. metrics: the name of the score, by task. spans: for each span its first
+            layer, its last layer, and the scores without its parts.
     """
 
     digest: str
@@ -35,6 +35,7 @@ class Ablation:
     metrics: Mapping[str, str]
     whole: Mapping[str, float]
     spans: Sequence[tuple[int, int, Mapping[str, float]]]
+    limit: int | None = None
 
     def falls(self, task: str) -> dict[tuple[int, int], float]:
         """The share of a task's score that is lost, by first and last layer; NaN if the score with all parts is not
@@ -59,7 +60,15 @@ def read_ablation(folder: Path) -> Ablation | None:
     """The ablation in a run's folder; None where the run was not ablated."""
     if not (folder / ABLATION).is_file():
         return None
-    return ablation_from(read_json(folder / ABLATION))
+    try:
+        return ablation_from(read_json(folder / ABLATION))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{folder / ABLATION} is damaged",
+            expected="what `fusionkit ablate` writes",
+            received=first_line(error, kind=True),
+            remedy="remove the file, then ablate the run again",
+        ) from error
 
 
 def ablation_from(found: Mapping[str, Any]) -> Ablation:

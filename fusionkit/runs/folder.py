@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusionkit.errors import StoreError, UsageError, first_line, unknown_name
 from fusionkit.io.files import damaged, disk_errors, parse_json, read_json, write_durably, write_fields
+from fusionkit.runs.ablations import ABLATION
 from fusionkit.runs.record import answers_in, digest_of_record, flat_record, flat_tests, metrics_of, timed_curve
 from fusionkit.specs import RunSpec
 from fusionkit.statistics.answer_bytes import from_bytes, to_bytes
@@ -74,8 +75,11 @@ class RunsFolder:
         return (self.path / digest / RECORD).is_file()
 
     def forget(self, spec: RunSpec) -> None:
-        """Remove the record of a run, so that it is trained again. Its weights stay until they are replaced."""
+        """Remove the record of a run, so that it is trained again, and its ablation. Its weights stay until they are
+        replaced.
+        """
         (self.path / spec.digest / RECORD).unlink(missing_ok=True)
+        (self.path / spec.digest / ABLATION).unlink(missing_ok=True)
 
     def sweep_out(self, spec: RunSpec) -> None:
         """Remove the half-written files of a killed run. Only the holder of its claim may call this."""

@@ -66,7 +66,7 @@ def read_saved(path: Path) -> dict[str, Examples]:
 
     try:
         return _splits(datasets.load_from_disk(str(path)), str(path))
-    except (OSError, ValueError, KeyError, pa.ArrowInvalid) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowInvalid) as error:
         raise DataError(
             f"{path} is a damaged datasets folder",
             expected="what save_to_disk wrote",

@@ -22,6 +22,9 @@ def read_jsonl(path: Path) -> Iterator[pa.RecordBatch]:
 
 def _objects(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
     empty = True
+    with path.open("rb") as file:  # an array is one line, which may be larger than memory
+        if (begins := file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")).startswith(b"["):
+            raise _no_object(path, 1, begins[:60].decode(errors="replace"))
     for number, line in enumerate(read_lines(path), start=1):
         if line.strip():
             yield _object(path, number, line), len(line)
@@ -43,13 +46,17 @@ def _object(path: Path, number: int, line: str) -> dict[str, Any]:
             remedy="mend or remove the line",
         ) from error
     if not isinstance(row, dict):
-        raise DataError(
-            f"{path}: line {number} is no JSON object",
-            expected='{"column": value, …}',
-            received=line[:60],
-            remedy="write one object a line (JSON lines), not an array",
-        )
+        raise _no_object(path, number, line)
     return row
+
+
+def _no_object(path: Path, number: int, line: str) -> DataError:
+    return DataError(
+        f"{path}: line {number} is no JSON object",
+        expected='{"column": value, …}',
+        received=line[:60].rstrip(),
+        remedy="write one object a line (JSON lines), not an array",
+    )
 
 
 def _piece(path: Path, rows: list[dict[str, Any]]) -> pa.RecordBatch:

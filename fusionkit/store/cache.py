@@ -96,7 +96,7 @@ class ChunkCache:
 
 def _default_folder() -> Path:
     if named := os.environ.get("FUSIONKIT_CACHE_DIR"):
-        return Path(named)
+        return Path(named).expanduser()  # a file of settings, unlike a shell, leaves ~ as it is
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusionkit"
     except RuntimeError as error:

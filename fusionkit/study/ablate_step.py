@@ -34,7 +34,8 @@ def ablate_step(name: str, work: StudyFolder, commands: Commands, fitting: Sweep
 
         stores = {store.digest: store for store in fitting.stores.values()}
         for folder in finished():
-            if read_ablation(folder) is None:
+            found = read_ablation(folder)
+            if found is None or found.split != "validation" or found.limit is not None:  # of another command
                 commands.say(f"scoring {folder} without the parts of every span of layers")
                 try:
                     ablate(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import StoreError, UsageError
-from fusionkit.io.files import disk_errors, read_json, sha256_of, write_json
+from fusionkit.io.files import damaged, disk_errors, read_json, sha256_of, write_json
 from fusionkit.io.locks import NO_LOCKS, holder_of, sign, this_process, try_lock_in
 from fusionkit.specs import canonical_json
 from fusionkit.study.steps import Made, Step
@@ -123,6 +123,9 @@ class Ledger:
         self._path = work.path / LEDGER
         found = read_json(self._path) if self._path.is_file() else {}
         self._steps: dict[str, Any] = found.get("steps", {})
+        if not isinstance(self._steps, dict) or not all(isinstance(each, dict) for each in self._steps.values()):
+            remedy = "remove the file: each step is then looked at anew"
+            raise damaged(self._path, "a step's entry by its name", "other values", remedy)
         self._head = {key: value for key, value in found.items() if key != "steps"}
 
     def begin(self, command: str, study: Mapping[str, Any]) -> None:

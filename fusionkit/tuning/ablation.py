@@ -94,6 +94,7 @@ def ablate(
         {task: metric for task, (metric, _) in whole.items()},
         {task: value for task, (_, value) in whole.items()},
         spans,
+        limit,
     )
     write_ablation(folder, made)
     return made

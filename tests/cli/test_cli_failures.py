@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -14,9 +15,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import torch
 
+from fusionkit.cli.commands import CliCommands
 from fusionkit.cli.fit import _print
 from fusionkit.cli.main import main
+from fusionkit.cluster import ClusterSettings
 
 Command = Callable[..., Any]
 
@@ -53,6 +57,35 @@ def test_a_path_that_the_system_refuses_is_one_message(
         done = fusionkit("export", place, "--to", tmp_path / "head", *best)
         assert (done.code, done.out) == (2, "")
         assert told in done.err
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "memory does not suffice"),
+        (MemoryError(), "memory does not suffice"),
+        (OSError(errno.ENOSPC, "No space left on device", "/tmp/sample"), "cannot use /tmp/sample"),
+        (OSError(errno.EIO, "Input/output error"), "cannot use a file"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_the_machine_lacks_is_one_message(
+    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fusionkit.cli.main.group.main", Mock(side_effect=error))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith(f"fusionkit: {told}\n")
+
+
+def test_a_dry_run_of_a_study_on_a_cluster_encodes_its_samples_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers on other machines do not see the folder of samples, and a forecast submits no job."""
+    given = Mock()
+    monkeypatch.setattr("fusionkit.cli.commands.encode_into", given)
+    commands = CliCommands(ClusterSettings(kind="slurm"), None, 1, "cuda", retry_failed=False, log_to=())
+    commands.sample({"source": "s"}, Path("s.store"))
+    assert given.call_args.args[2:] == ("auto", None)
 
 
 def test_runs_that_halving_stopped_are_told_where_no_other_run_ended(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,6 +34,13 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmCluster:
     made = SlurmCluster(client, scheduler, settings, "fusionkit-0", "")
     made.start()
     return made
+
+
+def test_a_cancel_without_an_answer_ends_no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_commands, "_run", Mock(side_effect=FusionkitError("Slurm does not answer")))
+    assert not slurm_commands.try_cancel("fusionkit-0", (1,))
+    with pytest.raises(FusionkitError, match="does not answer"):
+        slurm_commands.cancel("fusionkit-0", (1,))
 
 
 @pytest.mark.parametrize(

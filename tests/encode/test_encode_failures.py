@@ -162,6 +162,17 @@ def test_a_mount_point_can_be_the_store(source: Source, encoded: Encoding, small
         assert [path.name for path in small_disk.parent.iterdir()] == [small_disk.name]
 
 
+def test_a_full_mount_point_is_one_error(source: Source, encoded: Encoding, small_disk: Path) -> None:
+    """A plan is copied there, because a mount point cannot be renamed; what was there stays until it is whole."""
+    encoded(source, small_disk, rows="mean")
+    filler = fill(small_disk, 2 * PAGE).rename(small_disk / ".hidden")
+    with pytest.raises(FusionkitError, match="the disk is full"):
+        encoded(source, small_disk, rows="mean", overwrite=True)
+    assert all(checked.fault is None for checked in verify_store(small_disk))
+    filler.unlink()
+    assert encoded(source, small_disk, rows="mean", overwrite=True).outcome == "encoded"
+
+
 def test_a_place_that_may_not_be_written_is_one_error(source: Source, encoded: Encoding, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FusionkitError, match="cannot write"):

@@ -55,6 +55,13 @@ def test_a_byte_order_mark_and_a_missing_last_line_end_do_no_harm(tmp_path: Path
     assert read(path).column("text").to_pylist() == ["a", "b"]
 
 
+def test_an_array_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is mostly one line, which may be larger than memory."""
+    monkeypatch.setattr("fusionkit.sources.jsonl.read_lines", None)
+    with pytest.raises(DataError, match="line 1 is no JSON object"):
+        read(put(tmp_path, "\ufeff", ' [{"text": "a"}, {"text": "b"}]'))
+
+
 def test_integers_beside_fractions_become_floats(tmp_path: Path) -> None:
     path = put(tmp_path, '{"score": 1}', '{"score": 2.5}')
     assert read(path).column("score").to_pylist() == [1.0, 2.5]

@@ -190,6 +190,12 @@ def test_a_study_ablates_the_sweeps_that_it_names(model_folder: Path, source_fol
     file.unlink()
     assert made("work")[0] == ["ablate one"]
     assert file.read_bytes() == found
+    for more in (["--limit", "1"], ["--split", "test"]):  # of another command: not what the study asks for
+        stores = str(tmp_path / "work" / "stores")
+        CliRunner().invoke(command, [str(file.parent), "--store", stores, *more], catch_exceptions=False)
+        assert file.read_bytes() != found
+        assert made("work")[0] == ["ablate one"]
+        assert file.read_bytes() == found
 
     # A record counts as done only with its ablation: without one there are no weights to ablate.
     records = [{"sweep": "one", **each} for each in RunsFolder(runs).records()]

@@ -13,6 +13,7 @@ from typing import Any
 from fusionkit.specs import COMPUTE_DTYPES, MASKED, PAIR_FORMS, ROWS
 
 WIDEST, MOST_LAYERS, MOST_CLASSES, LONGEST, LONGEST_TEXT = 1 << 16, 1 << 10, 1 << 20, 1 << 22, 1 << 12
+MOST_SOURCES = 16
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ def or_none(shape: Shape) -> Shape:
 TEXT = Shape("a text", lambda value: type(value) is str and len(value) <= LONGEST_TEXT)
 BLOCK = Shape("an object", lambda value: type(value) is dict)
 LABELS = list_of(TEXT, MOST_CLASSES)
+SOURCE = Shape(
+    "a class's name, module and hash", lambda value: type(value) is dict and {"name", "module", "sha256"} <= {*value}
+)
 # The path of a field → its shape; a field whose path ends in "?" may be absent.
 FIELDS: Mapping[str, Shape] = {
     "spec": BLOCK,
@@ -67,6 +71,7 @@ FIELDS: Mapping[str, Shape] = {
     "floors?": BLOCK,
     "data_identity": TEXT,
     "others?": or_none(BLOCK),
+    "sources?": or_none(list_of(SOURCE, MOST_SOURCES)),
     "encoding": BLOCK,
     "encoding.compute_dtype": one_of(COMPUTE_DTYPES),
     "encoding.max_length": integer(1, LONGEST),
