@@ -60,17 +60,17 @@ def read_ablation(folder: Path) -> Ablation | None:
     """The ablation in a run's folder; None where the run was not ablated."""
     if not (folder / ABLATION).is_file():
         return None
+    return ablation_from(read_json(folder / ABLATION), folder / ABLATION)
+
+
+def ablation_from(found: Mapping[str, Any], place: Any = "a record") -> Ablation:
+    """An ablation from its JSON value; StoreError, which names the place, for another value."""
     try:
-        return ablation_from(read_json(folder / ABLATION))
+        return Ablation(**{**found, "spans": [(a, b, scores) for a, b, scores in found["spans"]]})
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(
-            f"{folder / ABLATION} is damaged",
+            f"{place} has a damaged ablation",
             expected="what `fusionkit ablate` writes",
             received=first_line(error, kind=True),
-            remedy="remove the file, then ablate the run again",
+            remedy="remove it, then ablate the run again",
         ) from error
-
-
-def ablation_from(found: Mapping[str, Any]) -> Ablation:
-    """An ablation from its JSON value."""
-    return Ablation(**{**found, "spans": [(a, b, scores) for a, b, scores in found["spans"]]})

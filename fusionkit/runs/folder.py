@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 DELTA, STATE, ANSWERS = "delta.safetensors", "state.safetensors", "answers.safetensors"
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
 CLAIMS, LOGS = ".claims", "logs"
-UNIT = "unit-"  # prefix of files in CLAIMS that belong to no run: a cluster's worker trains this unit
+UNIT = "unit-"  # prefix of files in CLAIMS that belong to no run: a process trains this unit, or these rivals
 REMEDY = "remove that run's folder; the command that made it trains it again"  # for a damaged record
 # Columns of CURVES with their Arrow types.
 CURVE = {
@@ -78,8 +78,8 @@ class RunsFolder:
         """Remove the record of a run, so that it is trained again, and its ablation. Its weights stay until they are
         replaced.
         """
-        (self.path / spec.digest / RECORD).unlink(missing_ok=True)
-        (self.path / spec.digest / ABLATION).unlink(missing_ok=True)
+        for name in (ABLATION, RECORD):  # an old ablation must not stand beside a new record after a kill
+            (self.path / spec.digest / name).unlink(missing_ok=True)
 
     def sweep_out(self, spec: RunSpec) -> None:
         """Remove the half-written files of a killed run. Only the holder of its claim may call this."""
@@ -103,7 +103,8 @@ class RunsFolder:
         delta: Mapping[str, Any] | None = None,
         answers: Mapping[str, RunAnswers] | None = None,
     ) -> None:
-        """Write a run: weights and answers first, then the record, which says that the run is finished.
+        """Write a run: weights and answers first, then the record, which says that the run is finished. Files that a
+        killed process left, and that the run does not have, are removed.
 
         Args:
             answers: by the name of the data whose test split they are on; ``""`` stands for the data that the record is
@@ -114,6 +115,9 @@ class RunsFolder:
         folder = self.path / spec.digest
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            for file, given in ((WEIGHTS, weights), (DELTA, delta), (ANSWERS, answers)):
+                if not given:
+                    (folder / file).unlink(missing_ok=True)
             for file, tensors, digest in ((WEIGHTS, weights, "weights_sha256"), (DELTA, delta, "delta_sha256")):
                 if tensors:
                     content = save({k: v.contiguous() for k, v in tensors.items()})

@@ -94,7 +94,7 @@ def write_taken(folder: RunsFolder, record: Mapping[str, Any]) -> None:
     """
     spec = RunSpec.from_dict(record["spec"])
     if (found := record.get(KEPT_ABLATION)) is not None:
-        write_ablation(folder.path / spec.digest, ablation_from(found))
+        write_ablation(folder.path / spec.digest, ablation_from(found, record.get(TAKEN_FROM, "a record")))
     folder.write(spec, {name: value for name, value in record.items() if name != KEPT_ABLATION}, {})
 
 

@@ -13,15 +13,16 @@ from fusionkit.fit.executor.alone import CostsAlone
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.through_encoder import StateFile, TunedStep, progress_text
+from fusionkit.fit.grouped import grouped
 from fusionkit.fit.model.own_code import sources_of
 from fusionkit.fit.sweep.grid import read_layers
-from fusionkit.fit.train.halving import Halving
+from fusionkit.fit.train.halving import Halving, Rivals, rivals_of
 from fusionkit.fit.train.result import DivergenceError, RunResult, StoppedRun
 from fusionkit.machine.memory import PeakMemory, out_of_memory
 from fusionkit.names import ROLES
 from fusionkit.runs.background_writer import RunWriter
 from fusionkit.runs.claims import Claims
-from fusionkit.runs.folder import RunsFolder
+from fusionkit.runs.folder import UNIT, RunsFolder
 from fusionkit.specs import RunSpec, digest_of
 from fusionkit.store import Store
 
@@ -53,12 +54,22 @@ OnEvent = Callable[[Event], None]
 def do_unit(
     specs: Sequence[RunSpec], context: SweepContext, runs: RunsFolder, claims: Claims, on_event: OnEvent
 ) -> None:
-    """Train the runs of a unit that no other process trains or has trained, and write each as it ends.
+    """Train the runs of a unit that no other process trains or has trained, and write each as it ends. With halving
+    runs that compete are one process's at a time: two that shared them would each stop half of its own.
 
     Raised errors are those that stop every other run too: a full disk, a damaged store.
     """
-    mine, lost = list[RunSpec](), None
+    mine, guards, lost = list[RunSpec](), list[str](), None
     try:
+        if context.halving:
+            groups, specs = grouped(specs, rivals_of), []
+            for rivals, group in groups.items():
+                if claims.take(guard := guard_of(rivals)):
+                    guards.append(guard)
+                    specs += group
+                else:
+                    holder = claims.holder(guard) or "unknown"
+                    on_event(Event("others", tuple(spec.digest for spec in group), text=holder))
         for spec in specs:
             if not claims.take(spec.digest):
                 on_event(Event("others", (spec.digest,), text=claims.holder(spec.digest) or "unknown"))
@@ -76,10 +87,15 @@ def do_unit(
         if (lost := out_of_memory(error)) is None:
             raise
     finally:
-        for spec in mine:
-            claims.release(spec.digest)
+        for name in (*(spec.digest for spec in mine), *guards):
+            claims.release(name)
     if lost is not None:  # reported after the claims are released; the caller knows which runs ended before
         on_event(Event("lost", tuple(spec.digest for spec in mine), text=lost))
+
+
+def guard_of(rivals: Rivals) -> str:
+    """The name of the claim on runs that compete, beside the claims on each of them."""
+    return f"{UNIT}{digest_of(list(rivals))}"
 
 
 def _train(mine: Sequence[RunSpec], context: SweepContext, runs: RunsFolder, claims: Claims, on_event: OnEvent) -> None:

@@ -13,14 +13,18 @@ import pytest
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, forecast
+from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.estimate import Measurements
+from fusionkit.fit.executor.unit_job import Event, do_unit, guard_of
 from fusionkit.fit.executor.units import plan_units, split_in_two
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.sweep.blocks import expand_blocks
 from fusionkit.fit.sweep.file import read_sweep
 from fusionkit.fit.train.halving import Halving, epochs_share, rivals_of, rungs
 from fusionkit.fit.train.result import RunResult, RunState, StoppedRun
+from fusionkit.runs.claims import Claims
 from fusionkit.runs.find_run import find_run
+from fusionkit.runs.folder import CLAIMS
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -116,6 +120,29 @@ def test_a_halved_sweep_is_there_and_without_halving_it_is_finished(store: Store
     with pytest.raises(UsageError, match="was stopped early by --halving"):
         open_run(runs.path / stopped[0])
     assert set(endings(fit(store, specs, runs, watch))) == {"finished"}
+
+
+def test_runs_that_compete_are_one_process_s_at_a_time(store: Store, tmp_path: Path) -> None:
+    """Two processes that shared them would each stop half of its own."""
+    specs, runs = sweep(store, seeds=1), RunsFolder(tmp_path / "runs")
+    runs.path.mkdir()
+    ours, theirs = (Claims(runs.path, name) for name in ("ours", "theirs"))
+    context, told = SweepContext(store, halving=True), list[Event]()
+    guards = [guard_of(rivals_of(spec)) for spec in specs]
+    assert len(set(guards)) == 2
+    assert theirs.take(guards[0])
+    do_unit(specs, context, runs, ours, told.append)
+    left = [digest for event in told if event.kind == "others" for digest in event.runs]
+    assert left == [spec.digest for spec, guard in zip(specs, guards, strict=True) if guard == guards[0]]
+    assert {event.text for event in told if event.kind == "others"} == {"theirs"}
+    assert sorted({*left, *(digest for event in told if event.kind == "run" for digest in event.runs)}) == sorted(
+        spec.digest for spec in specs
+    )
+    theirs.close()
+    do_unit(specs, context, runs, ours, told.append)
+    assert sorted(record["status"] for record in runs.records()) == ["finished"] * 2 + ["stopped"] * 6
+    ours.close()
+    assert not (runs.path / CLAIMS).exists()
 
 
 def test_runs_that_are_added_compete_with_those_that_are_there(store: Store, watch: Any, tmp_path: Path) -> None:
