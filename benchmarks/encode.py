@@ -10,9 +10,8 @@ of repeated sequences. Both run in this process, in turn, --repeats times. Each 
 the ratios counts, so that drift of the machine affects both sides. The ratio of processor seconds is printed too: other
 work on the machine changes it less, and on a GPU it says little. Where a store is written, the other limit is what the
 folder takes: files of 64 MiB, synced, from as many threads as write parts (write_ceiling.py has more), in turn with the
-two. A store is deleted after its repeat. An encode of less
-than 20 s says little: --copies encodes the text several times and adds a different word each time, so that no sequence
-repeats another.
+two. A store is deleted after its repeat. An encode of less than 20 s says little: --copies encodes the text several
+times and adds a different word each time, so that no sequence repeats another.
 
 --sink leaves out the last steps: `none` computes rows and drops them, `copy` puts them in order (on a GPU: copies them
 to the host), `crc` also checks and checksums them, `shm` writes to /dev/shm, `disk` to --work. The first three write
@@ -146,10 +145,11 @@ def planned(job: Job) -> tuple[dict[str, Any], float]:
 
 def write_ceiling(folder: Path, threads: int) -> float:
     """Bytes per second of synced files from some threads, past the page cache or through it, whichever is faster."""
-    blocks, found = [page_aligned() for _ in range(threads)], [0.0]
-    for way in ("direct", "synced"):
-        with tempfile.TemporaryDirectory(dir=folder) as place, contextlib.suppress(OSError):  # some lack O_DIRECT
-            found.append(rate(WAYS[way], Path(place), blocks, 2 * threads + 4))
+    blocks, chunks, found = [page_aligned() for _ in range(threads)], 2 * threads + 4, [0.0]
+    with tempfile.TemporaryDirectory(dir=folder) as place, contextlib.suppress(OSError):  # some lack O_DIRECT
+        found.append(rate(WAYS["direct"], Path(place), blocks, chunks))
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        found.append(rate(WAYS["synced"], Path(place), blocks, chunks))
     return max(found)
 
 

@@ -129,7 +129,8 @@ def seconds_table(
 ) -> str:
     """A Markdown table of the seconds from the text to the score, with the groups of ``across`` side by side. A frozen
     head has three: of a single head, of one of 10 and of one of 100 heads over one store. A run that trains the encoder
-    has its own, and in brackets the number of heads from which on a store with any of the frozen heads takes less.
+    has its own, and in brackets from how many heads on one encoding and that many heads take less time than as many of
+    these runs, even with the slowest frozen fusion.
     """
     down, columns = [name for name in by if name != across], [str(name) for name in frame[across].unique()]
     rows = [[*down, *(f"{name} s" for name in columns)], ["---"] * (len(down) + len(columns))]

@@ -103,6 +103,24 @@ def test_a_method_costs_its_weights_without_the_head_and_the_most_bytes_of_all_d
     assert {number: sys.modules["record_tables"].two_digits(number) for number in numbers} == numbers
 
 
+def test_seconds_count_the_encoding_for_frozen_heads_and_say_when_it_pays(evidence: Any) -> None:
+    """Of set a an encoding takes 100 s, of set b 10; on b the slowest frozen head takes as long as the method."""
+    rows = [("frozen", "last", "a", 2.0), ("frozen", "ladder:8", "a", 30.0), ("frozen", "last", "b", 1.0),
+            ("frozen", "ladder:8", "b", 50.0), ("full", "last", "a", 55.0), ("full", "last", "b", 50.0)]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=["method", "fusion", "data", "seconds_alone"])
+    frame = frame.assign(digest=frame["data"])
+    records = {digest: {"spec": {"store": f"store {digest}"}} for digest in ("a", "b")}
+    encoding = {"store a": {"seconds": {"train": 70.0, "test": 30.0}}, "store b": {"seconds": {"train": 10.0}}}
+    by = ["method", "fusion", "data"]
+    assert evidence.seconds_table(frame, by, "data", records, encoding).splitlines() == [
+        "| method | fusion | a s | b s |",
+        "| --- | --- | --- | --- |",
+        "| frozen | last | 102 / 12 / 3.0 | 11 / 2.0 / 1.1 |",
+        "| frozen | ladder:8 | 130 / 40 / 31 | 60 / 51 / 50 |",
+        "| full | last | 55 (5) | 50 (–) |",
+    ]
+
+
 def test_a_budget_has_the_best_method_that_takes_no_longer(evidence: Any) -> None:
     rows = [("a", NONE, "frozen", "last", 0.5, 0.25), ("a", NONE, "frozen", "ladder:8", 0.75, 61.0),
             ("a", NONE, "full", "last", 0.9, 251.0), ("b", 8, "full", "last", 0.9, 60.0)]  # fmt: skip
