@@ -68,7 +68,7 @@ def _directives(script: str) -> list[str]:
 def active(name: str) -> dict[int, JobState] | None:
     """The jobs of this name that wait or run; None where Slurm does not answer at the moment."""
     try:
-        done = _run(["squeue", "--all", "--noheader", f"--name={name}", "--format=%A|%T|%r"])  # hidden partitions too
+        done = _run(["squeue", "--noheader", f"--name={name}", "--format=%A|%T|%r"])
     except StoppedError:
         raise
     except FusionkitError:
@@ -98,7 +98,7 @@ def try_cancel(name: str, numbers: tuple[int, ...]) -> bool:
 def offers_gpus(partition: str | None) -> bool:
     """Whether a node of the partition, or of any, has GPUs."""
     which = [] if partition is None else [f"--partition={partition}"]
-    return "gpu" in _run(["sinfo", "--all", "--noheader", "--format=%G", *which]).stdout
+    return "gpu" in _run(["sinfo", "--noheader", "--format=%G", *which]).stdout
 
 
 def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
