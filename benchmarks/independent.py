@@ -265,6 +265,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--seeds", type=int, default=3, help="2 or more")
     options = parser.parse_args()
+    if options.seeds < 2:
+        parser.error("--seeds: 2 or more, because deviations are compared")
     options.work.mkdir(parents=True, exist_ok=True)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     lines = ["| | fusion | loop | fusionkit | difference | in standard errors |", "|---|---|---|---|---|---|"]

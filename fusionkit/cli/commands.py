@@ -62,7 +62,9 @@ class CliCommands:
     def sample(self, options: Mapping[str, Any], store: Path) -> None:
         """Encode a sample of a source in this process; the loaded encoder is kept for the next sample."""
         options = {**options, "trust_remote_code": self.trust_remote_code}
-        encode_into(store, options, self._own_device, None, load=self._load_encoder)
+        # A cluster's device is for its workers, which do not see this folder.
+        device = self.device if self.settings is None else "auto"
+        encode_into(store, options, device, None, load=self._load_encoder)
 
     @cached_property
     def _load_encoder(self) -> Callable[..., Encoder]:
@@ -129,11 +131,6 @@ class CliCommands:
     @property
     def _heads(self) -> str:
         return self.device if self.settings is None else "cpu"
-
-    @property
-    def _own_device(self) -> str:
-        """Of an encoder in this process; a cluster's is for its workers."""
-        return self.device if self.settings is None else "auto"
 
     @contextmanager
     def _own_threads(self) -> Iterator[None]:

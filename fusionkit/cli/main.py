@@ -111,13 +111,7 @@ def _system_error(error: Exception) -> FusionkitError | None:
     """The error for a path that the operating system refuses, for a fault of a disk, or for lack of memory, wherever a
     command meets them; None for other ones.
     """
-    from fusionkit.machine.memory import out_of_memory  # loads torch
-
-    if (lost := out_of_memory(error)) is not None:
-        return FusionkitError(
-            "memory does not suffice", received=lost, remedy="free memory, or choose another --device or fewer texts"
-        )
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.errno != errno.ENOMEM:
         what = f"cannot use {error.filename or 'a file'}"
         if error.errno in OF_A_DISK:
             remedy = "free space there, or check the disk; finished work is kept"
@@ -126,9 +120,14 @@ def _system_error(error: Exception) -> FusionkitError | None:
             return None
         remedy = "check the path and its permissions" if error.errno == errno.EACCES else "check the path"
         return UsageError(what, received=error.strerror, remedy=remedy)
-    if "home directory" not in str(error):  # of Path.expanduser
+    if "home directory" in str(error):  # of Path.expanduser
+        return UsageError("no such home folder", received=first_line(error), remedy="write the whole path")
+    from fusionkit.machine.memory import out_of_memory  # loads torch
+
+    if (lost := out_of_memory(error)) is None:
         return None
-    return UsageError("no such home folder", received=first_line(error), remedy="write the whole path")
+    remedy = "free memory, or choose another --device or fewer texts"
+    return FusionkitError("memory does not suffice", received=lost, remedy=remedy)
 
 
 def main() -> None:

@@ -63,7 +63,7 @@ def read_ablation(folder: Path) -> Ablation | None:
     return ablation_from(read_json(folder / ABLATION), folder / ABLATION)
 
 
-def ablation_from(found: Mapping[str, Any], place: Any = "a record") -> Ablation:
+def ablation_from(found: Mapping[str, Any], place: Path | str = "a record") -> Ablation:
     """An ablation from its JSON value; StoreError, which names the place, for another value."""
     try:
         return Ablation(**{**found, "spans": [(a, b, scores) for a, b, scores in found["spans"]]})

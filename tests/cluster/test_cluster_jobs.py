@@ -36,11 +36,20 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmCluster:
     return made
 
 
-def test_a_cancel_without_an_answer_ends_no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_commands, "_run", Mock(side_effect=FusionkitError("Slurm does not answer")))
-    assert not slurm_commands.try_cancel("fusionkit-0", (1,))
-    with pytest.raises(FusionkitError, match="does not answer"):
-        slurm_commands.cancel("fusionkit-0", (1,))
+def test_a_cancel_without_an_answer_ends_no_sweep_and_is_asked_again(
+    cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Job 1 has lost its connection, and scancel does not answer at the first look."""
+    monkeypatch.setattr(slurm, "DISCONNECTED", 0.0)
+    monkeypatch.setattr(slurm_commands, "active", lambda name: dict.fromkeys((1, 2), JobState("RUNNING", "None")))
+    asked = Mock(side_effect=[FusionkitError("Slurm does not answer"), None])
+    monkeypatch.setattr(slurm_commands, "_run", asked)
+    cluster._arrived = {1: 0.0}
+    cluster.heal()
+    assert cluster._jobs == {1, 2}
+    cluster.heal()
+    assert cluster._jobs == {2, 3}
+    assert [each.args[0] for each in asked.call_args_list] == [["scancel", "--name=fusionkit-0", "1"]] * 2
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def test_a_write_that_fails_midway_ends_the_encode_and_leaves_nothing_running(
     assert not work.is_alive()
     assert len(caught) == 1
     assert "the disk is full: cannot write" in str(caught[0])
-    # With two buffers the encoder is at most three parts ahead of the one that failed.
+    # The encoder has two buffers, and one part may be asked for meanwhile: three parts ahead of the one that failed.
     assert 5 <= computed <= 5 + 3
     assert [thread for thread in threading.enumerate() if thread.name.startswith(("writer", "reader"))] == []
     del caught[:]

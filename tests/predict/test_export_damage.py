@@ -98,6 +98,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], type[FusionkitError], str]] = {
     "a large width": (lambda f: change(f, hidden=60_000), StoreError, "a model of"),
     "many layers": (lambda f: respec(f, fusion="extra-layers:100000"), StoreError, "config.json is damaged"),
     "other layers": (lambda f: respec(f, fusion="extra-layers:64"), StoreError, "model.safetensors is damaged"),
+    "code without its hash": (lambda f: change(f, sources=[1]), StoreError, "'sources'"),
     "a number for layers": (lambda f: change(f, layers=99), StoreError, "'layers'"),
     "no layers": (lambda f: change(f, layers=[]), StoreError, "'layers': a list of 1 to 1,024"),
     "a layer of no encoder": (lambda f: change(f, layers=[10**9]), StoreError, "'layers'"),

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fusionkit.errors import StoreError
 from fusionkit.options.comparison import Comparison
 from fusionkit.report.content import provenance_of
 from fusionkit.report.predictions import all_predictions
@@ -206,6 +207,14 @@ def test_a_folder_of_others_is_not_touched(ran: Ran, tmp_path: Path) -> None:
 
 
 FLOORS = ("--dry-run", "--json", "--set", "fit.floor=majority")
+
+
+def test_a_ledger_of_other_values_is_damaged(tmp_path: Path) -> None:
+    broken: list[Any] = [[], {"encode sst2": None}]
+    for steps in broken:
+        (tmp_path / "study.json").write_text(json.dumps({"steps": steps}))
+        with pytest.raises(StoreError, match=r"study\.json is damaged"):
+            Ledger(StudyFolder(tmp_path))
 
 
 def test_a_dry_run_says_what_is_there_and_what_is_to_do(ran: Ran, copy: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from fusionkit.cli.ablate import _print
 from fusionkit.cli.ablate import ablate as command
 from fusionkit.cli.console import out
 from fusionkit.cli.run import run as run_study
-from fusionkit.errors import UsageError
+from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit import expand
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.checkpoint import open_run
@@ -196,6 +196,11 @@ def test_a_study_ablates_the_sweeps_that_it_names(model_folder: Path, source_fol
         assert file.read_bytes() != found
         assert made("work")[0] == ["ablate one"]
         assert file.read_bytes() == found
+
+    file.write_text('{"split": "validation"}')
+    with pytest.raises(StoreError, match=r"ablation\.json has a damaged ablation"):
+        made("work")
+    file.write_bytes(found)
 
     # A record counts as done only with its ablation: without one there are no weights to ablate.
     records = [{"sweep": "one", **each} for each in RunsFolder(runs).records()]

@@ -1,4 +1,6 @@
-"""The options of commands that read trained heads, and with them new examples."""
+"""Options that several commands share: those that load trained heads and read new examples, and of them alone
+``--device`` and ``--trust-remote-code``.
+"""
 
 from __future__ import annotations
 

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from itertools import chain
 
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.executor.unit_job import Event, failed_record
+from fusionkit.fit.executor.unit_job import Event, failed_record, guard_of
 from fusionkit.fit.executor.units import Unit, plan_units, split_in_two
 from fusionkit.fit.executor.worker_pool import Executor
 from fusionkit.fit.progress import FitProgress
+from fusionkit.fit.train.halving import rivals_of
 from fusionkit.plural import counted
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
@@ -117,11 +118,18 @@ class Schedule:
         for spec in specs:
             if self._runs.has(spec.digest):
                 self._end(spec, ours)
-            elif (holder := self._claims.holder(spec.digest)) is not None:
+            elif (holder := self._holder(spec)) is not None:
                 self._leave(spec, holder)
             else:
                 found.append(spec)
         return found
+
+    def _holder(self, spec: RunSpec) -> str | None:
+        """The process that has claimed a run, or with halving the runs that it competes with."""
+        holder = self._claims.holder(spec.digest)
+        if holder is None and self._context.halving:
+            holder = self._claims.holder(guard_of(rivals_of(spec)))
+        return holder
 
     def _leave(self, spec: RunSpec, holder: str) -> None:
         if holder not in self._known:

@@ -13,8 +13,9 @@ import pytest
 
 from fusionkit.fit import RunsFolder
 from fusionkit.fit.executor.scheduler import Schedule
-from fusionkit.fit.executor.unit_job import Event
+from fusionkit.fit.executor.unit_job import Event, guard_of
 from fusionkit.fit.executor.units import plan_units
+from fusionkit.fit.train.halving import rivals_of
 from fusionkit.runs.claims import Claims
 from fusionkit.specs import RunSpec
 
@@ -99,6 +100,18 @@ def test_what_this_command_did_of_a_lost_run_still_counts(runs: RunsFolder, clai
 
     schedule.work(ScriptedExecutor(lose, end))
     assert told == [60.0]
+
+
+def test_runs_that_compete_with_another_process_s_wait_for_it(runs: RunsFolder, claims: Claims, watch: Any) -> None:
+    """It has claimed them together, and has not claimed each by itself yet."""
+    halving: Any = SimpleNamespace(halving=True)
+    schedule = Schedule(plan_units([ONE], 8, True), 8, halving, runs, claims, watch)
+    with closing(Claims(runs.path, "somebody else")) as theirs:
+        assert theirs.take(guard_of(rivals_of(ONE)))
+        assert schedule._free([ONE]) == []
+        theirs.close()
+    assert schedule._free([ONE]) == [ONE]
+    assert watch.said == ["somebody else does runs of this sweep too: those are not done here"]
 
 
 def test_a_run_that_others_do_is_not_blamed_for_a_loss(runs: RunsFolder, claims: Claims, watch: Any) -> None:

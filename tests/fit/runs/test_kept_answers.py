@@ -50,8 +50,12 @@ def test_answers_are_those_that_were_scored_and_can_be_added_later(
     record["scores"]["test"]["f1"] += 0.01
     record["tests"] = {}
     place.write_text(json.dumps(record))
+    own = [each for each in found if each.run.digest == specs[0].digest]
     with pytest.raises(StoreError, match="does not score on corpus as it did when it was trained"):
-        keep_answers([each for each in found if each.run.digest == specs[0].digest])
+        keep_answers(own)
+    place.write_text(json.dumps({**record, "scores": {}}))
+    with pytest.raises(StoreError, match="has no score on corpus to compare its answers with"):
+        keep_answers(own)
 
 
 def test_answers_that_unpack_to_more_than_any_run_keeps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
