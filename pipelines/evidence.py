@@ -395,7 +395,8 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
         raise unknown_name(f"comparison of {study}", name, comparisons)
     comparison, choice = comparisons[name], dict(options)
     if choice.pop("paper", "") == "yes":
-        if (of_paper := f"{study} {name}") not in published():
+        of_paper = " ".join([study, name, *([choice["show"]] if "show" in choice else [])])
+        if of_paper not in published():
             raise unknown_name("published table", of_paper, published())
         return with_published(table_of(study, name, choice), published()[of_paper])
     metrics, show = choice.pop("metric", "").split(","), choice.pop("show", "")
