@@ -31,9 +31,9 @@ FLOORS = ("majority", "tfidf")  # baselines without an encoder, which a head mus
 SHOWN_SPLITS = ("test", "validation")  # the split whose score a table of results shows; the default is first
 FIGURES = (
     "shots", "epochs", "parameters", "seconds", "seconds-from-text", "bytes", "memory", "score-by-epoch",
-    "score-by-seconds", "loss-by-step", "loss-by-seconds", "single-layers", "layers-needed", "layer-weights",
-    "layer-weights-by-seed", "layer-weights-by-label", "layer-weights-by-language", "ablation", "break-even",
-    "confusion",
+    "score-by-seconds", "loss-by-step", "loss-by-seconds", "loss-by-seconds-from-text", "single-layers",
+    "layers-needed", "layer-weights", "layer-weights-by-seed", "layer-weights-by-label", "layer-weights-by-language",
+    "ablation", "break-even", "confusion",
 )  # fmt: skip
 LOGS = ("tensorboard", "mlflow", "wandb")
 ROLES = ("text", "pair", "tokens")  # of the columns that an encoder reads

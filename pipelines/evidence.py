@@ -21,6 +21,8 @@ with it, for each data set and number of examples; ``show=budgets`` the best met
 ``show=costs`` weights, bytes, seconds and memory; ``show=seconds`` the seconds with the encoding; ``floors=yes`` also
 the floors; ``paper=yes`` the paper's numbers (pipelines/published.yaml); ``errors=yes`` standard errors behind ±, not
 deviations; ``notes=no`` leaves out the notes. A line below the table says where and when the study's runs were trained.
+``<!-- studies -->`` and ``<!-- end -->`` hold a list of the studies with what they took.
+
 A picture stands below a mark that names a figure, and where needed the sweeps that it shows and the methods that it
 leaves out:
 
@@ -83,6 +85,7 @@ from record_tables import (
     only,
     rates_table,
     seconds_table,
+    studies_table,
     weights_table,
     wrapped,
 )
@@ -98,6 +101,7 @@ XSID = ROOT / "pipelines" / "attention-fusion" / "xsid.py"
 PLACE = re.compile(r"(data|encoder|sources\.[^.=]+(\.source)?)=")  # settings that say where something is
 OPTIONS = ("metric", "show", "floors", "paper", "errors", "notes")  # of a mark; all others choose rows
 MARK = re.compile(r"(?m)^(<!-- records: (\S+) (\S+)((?: [a-z_]+=\S+)*) -->\n)(?:.*\n)*?(<!-- end -->)$")
+STUDIES_MARK = re.compile(r"(?m)^(<!-- studies -->\n)(?:.*\n)*?(<!-- end -->)$")
 PICTURE = re.compile(
     r"(?m)^<!-- picture: (\S+) (\S+)(?: (?!without=)(\S+))?(?: without=(\S+))? -->\n!\[[^]]*\]\((\S+)\)$"
 )
@@ -348,7 +352,17 @@ def with_tables(text: str) -> str:
         of = mark[2], mark[3], options
         return mark[1] + wrapped(table_of(*of) + "\n" + made_of(*of)) + mark[5]
 
-    return MARK.sub(written, text)
+    return MARK.sub(written, STUDIES_MARK.sub(lambda mark: mark[1] + studies_list() + mark[2], text))
+
+
+def studies_list() -> str:
+    """A Markdown table of the studies that have records: name, title, number of runs, hours of their training."""
+    listed = []
+    for study, path in sorted(STUDIES.items(), key=lambda item: item[1].parts[-2:]):
+        if (kept := RECORDS / f"{study}.jsonl").is_file():
+            title = yaml.safe_load(path.read_text(encoding="utf-8"))["title"]
+            listed.append((study, title, [r for r in records_of(kept)[1] if not is_floor(r)]))
+    return studies_table(listed)
 
 
 def records_of(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -18,9 +18,9 @@ PAPER = "*paper*"
 
 @cache
 def published() -> dict[str, Any]:
-    """By ``STUDY COMPARISON [SHOW]``, the names of a mark: ``of``, which names the paper's table, ``heads``, and ``values``: by the cells that
-    identify a line, with spaces between them, the paper's numbers, one for each of the heads. With ``lines`` they stand
-    in a line below ours.
+    """By ``STUDY COMPARISON [SHOW]``, the names of a mark: ``of``, which names the paper's table, ``heads``, and
+    ``values``: by the cells that identify a line, with spaces between them, the paper's numbers, one for each of the
+    heads. With ``lines`` they stand in a line below ours.
     """
     read: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     return read

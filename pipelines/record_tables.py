@@ -252,5 +252,16 @@ def weights_table(frame: pd.DataFrame, by: Sequence[str], records: Mapping[str, 
     return _lines(rows)
 
 
+def studies_table(studies: Sequence[tuple[str, str, Sequence[Mapping[str, Any]]]]) -> str:
+    """A Markdown table with a line for each study: name, title, the number of its runs, and the hours that they take
+    one after another and alone.
+    """
+    rows = [["study", "title", "runs", "hours of training"], ["---"] * 4]
+    for name, title, records in studies:
+        hours = sum(record.get("seconds_alone") or 0.0 for record in records) / 3600
+        rows.append([f"`{name}`", title, f"{len(records):,}", f"{hours:.1f}"])
+    return _lines(rows)
+
+
 def _lines(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)

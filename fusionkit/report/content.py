@@ -32,7 +32,11 @@ BY_COST = ("seconds-from-text", "seconds", "parameters", "bytes", "memory")
 # Charts stand in these sections of the page, in this order.
 SECTIONS = (
     ("scores", "Scores and what they cost", ("shots", "epochs", *BY_COST, "single-layers", "layers-needed")),
-    ("training", "Training", ("score-by-epoch", "score-by-seconds", "loss-by-step", "loss-by-seconds")),
+    (
+        "training",
+        "Training",
+        ("score-by-epoch", "score-by-seconds", "loss-by-step", "loss-by-seconds", "loss-by-seconds-from-text"),
+    ),
     (
         "weights",
         "Where the fusions look",

@@ -80,6 +80,9 @@ def test_curves_have_each_epoch_and_its_steps_and_seconds(study: ReportData, rec
     runs = only(records, label="slots", fusion="linear", shots=None)
     times = [np.array(one["epoch_seconds"]) * one["seconds_alone"] / one["seconds"] for one in runs]
     assert seconds["seconds"].tolist() == pytest.approx(np.mean(times, axis=0).tolist())
+    encoding = sum(study.encode_seconds[runs[0]["spec"]["store"]].values())
+    with_encoding = data_of(study, "loss-by-seconds-from-text").query("method == 'linear'")
+    assert with_encoding["from_text"].tolist() == pytest.approx([encoding + each for each in seconds["seconds"]])
     scores = data_of(study, "score-by-epoch").query("method == 'linear'")
     smallest = [one["curve"] for one in only(records, label="slots", fusion="linear", shots=2)]
     for panel, those in {"slots · 2 a class (F1, %)": smallest, "slots (F1, %)": curves}.items():

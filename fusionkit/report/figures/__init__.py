@@ -125,6 +125,15 @@ FIGURES: dict[str, Figure] = {
         partial(curves.chart, "seconds"),
         thinned_by=("epoch",),
     ),
+    "loss-by-seconds-from-text": Figure(
+        "Loss by time, from the text",
+        "Mean training loss of each epoch by the seconds from the text, on a logarithmic axis: those of one head "
+        "trained alone and, for a head over a store, those of encoding it.",
+        "runs with an epoch or more; of those over a store, a store that tells how long its encoding took",
+        partial(curves.data, "from_text", "loss"),
+        partial(curves.chart, "from_text"),
+        thinned_by=("epoch",),
+    ),
     "single-layers": Figure(
         "Each layer alone",
         f"{SCORE} of a head over one layer alone: {SPREAD}. Level lines are the fusions over several layers.",

@@ -1,8 +1,10 @@
 """Curves of training: validation score by epoch and by time, loss by step and by time.
 
     steps until epoch e  =  e · ⌈examples / batch size⌉
+    seconds from the text until epoch e  =  s + t_e
 
-Symbols: examples, the number of those that the run learns from in an epoch.
+Symbols: examples, the number of those that the run learns from in an epoch; ``s`` the seconds that encoding the run's
+store took, 0 where it reads no store; ``t_e`` those of the run, trained alone, until epoch e.
 """
 
 from __future__ import annotations
@@ -28,13 +30,19 @@ from fusionkit.report.figures.encodings import (
     tooltip,
     whole_numbers,
 )
+from fusionkit.report.figures.from_text import reads_store
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.errors_of_means import half_over_seeds
 from fusionkit.runs.record import timed_curve
 from fusionkit.runs.summary import SEEDS
 
-X_TITLES = {"epoch": "epoch", "seconds": "seconds of one head trained alone", "step": "steps of the optimizer"}
-LOG = ("seconds", "step")
+X_TITLES = {
+    "epoch": "epoch",
+    "seconds": "seconds of one head trained alone",
+    "from_text": "seconds of one head and of encoding its store",
+    "step": "steps of the optimizer",
+}
+LOG = ("seconds", "from_text", "step")
 MOST_BANDS = 5  # more of them hide each other
 
 
@@ -53,10 +61,12 @@ def data(x: str, y: str, study: ReportData) -> pd.DataFrame | None:
         record = study.records[digest]
         times = times_of(study.metric(task)) if is_score else 1.0
         steps = study.epoch_steps(record)
+        encoding = study.encode_seconds.get(str(record["spec"]["store"])) if reads_store(record) else {}
         for number, point in enumerate(timed_curve(record), start=1):
             at = {
                 **point,
-                "seconds": point["seconds_alone"],
+                "seconds": (alone := point["seconds_alone"]),
+                "from_text": None if encoding is None or alone is None else sum(encoding.values()) + alone,
                 "step": None if steps is None else min(steps * number, record.get("steps") or math.inf),
             }[x]
             value = point.get(y)

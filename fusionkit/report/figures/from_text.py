@@ -49,7 +49,7 @@ def data(study: ReportData) -> pd.DataFrame | None:
             continue
         once, name = sum(encoding.values()), study.task_with_unit(task)
         first = runs.groupby("method", sort=False).first()
-        reads = {method: _reads_store(study.records[digest]) for method, digest in first["digest"].items()}
+        reads = {method: reads_store(study.records[digest]) for method, digest in first["digest"].items()}
         alone = runs.groupby("method", sort=False)["seconds_alone"].mean().astype(float)
         over = [seconds for method, seconds in alone.items() if reads[method] and math.isfinite(seconds)]
         for method, group in runs.groupby("method", sort=False):
@@ -110,7 +110,7 @@ def chart(study: ReportData, data: pd.DataFrame) -> Any:
     return panels(alt.layer(trails, bars, points), data, "task", free=("x", "y"), columns=2, size=(320, 200))
 
 
-def _reads_store(record: dict[str, Any]) -> bool:
+def reads_store(record: dict[str, Any]) -> bool:
     """Whether a run reads stored states: a head over frozen ones, and upper layers trained over a stored layer."""
     spec = record["spec"]
     return spec["method"] == FROZEN or spec.get("from_layer") is not None

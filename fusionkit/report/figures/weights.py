@@ -70,8 +70,8 @@ def by_language(study: ReportData) -> pd.DataFrame | None:
     if len(set(columns)) > 1:
         found["language"] += " · " + columns
     # Two data sets of one language are two settings, and a mean over both would mix them.
-    several = found.groupby("language")["task"].transform("nunique") > 1
-    found["language"] = found["language"].where(~several, found["task"])
+    if found["task"].nunique() > found["language"].nunique():
+        found["language"] = found["task"]
     return _mean(found, "language")
 
 
