@@ -13,7 +13,7 @@ from scipy import stats
 
 from fusionkit.statistics import CORRECTIONS, TESTS, corrected
 from fusionkit.statistics.intervals import bootstrap_interval
-from fusionkit.statistics.paired import EXACT, RESAMPLES
+from fusionkit.statistics.paired import EXACT, RESAMPLES, student_tails
 
 SCORES = np.array([0.61, 0.66, 0.58, 0.70, 0.64, 0.65, 0.59])
 NUMBERS = st.lists(st.integers(-50, 50).map(lambda n: n / 16), min_size=1, max_size=9)
@@ -160,3 +160,8 @@ def test_what_is_no_comparison_is_not_counted(name: str) -> None:
     assert math.isnan(found[1])
     assert found[[0, 2]] == pytest.approx(corrected(p[[0, 2]], name))
     assert np.isnan(corrected(np.array([np.nan]), name)).all()
+
+
+def test_equal_scores_added_in_another_order_differ_from_nothing() -> None:
+    assert student_tails(float(np.mean([0.7] * 3) - 0.7), 0.0, 2.0) == student_tails(0.0, 0.0, math.nan) == 1.0
+    assert student_tails(0.1, 0.0, 2.0) == 0.0

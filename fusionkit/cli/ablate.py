@@ -58,10 +58,10 @@ def ablate(
         raise UsageError(f"{run} holds {len(places)} runs", expected="one", remedy="name one of them, RUNS/DIGEST")
     if split == "test" and limit is not None:
         raise UsageError("--limit applies to validation only", received="--split test", remedy="leave one of them out")
-    refuse_storeless(stores)
+    refuse_storeless(stores, planned=True)
     folder = places[0]
     log().print(f"scoring {folder} on {split} without the parts of every span of layers")
-    there = find_stores([folder.parent], stores)
+    there = find_stores([folder.parent], stores, planned=True)
     found = score_without(folder, there, split, limit, log().print, trust_remote_code, device)
     if as_json:
         print_json(asdict(found))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError
 from fusionkit.evaluation.counts import class_counts, confusions
@@ -52,12 +53,13 @@ class LabelledExamples:
         column = id_column(self.frame.columns)
         return [str(one) for one in (range(len(self.frame)) if column is None else self.frame[column])]
 
-    def gold_of(self, run: TrainedRun, column: str) -> Gold:
-        """The labels in a column as a run's task reads them, and which examples have one, bool ``[examples]``;
-        errors as for reading labels.
+    def gold_of(self, run: TrainedRun, column: str, among: NDArray[np.bool_] | None = None) -> Gold:
+        """The labels in a column as a run's task reads them, and which examples have one, bool ``[examples]``; only
+        those of ``among``, if it is given. Errors as for reading labels.
         """
-        told = LabelColumn(self.frame, self.split, column, self.roles.get("tokens"), None, [])
-        return TASKS[run.spec.task].read(told)
+        told = LabelColumn(self.frame, self.split, column, self.roles.get("tokens"), among, [])
+        gold, present = TASKS[run.spec.task].read(told)
+        return gold, present if among is None else present & among
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.evaluation.answers import HeadAnswers, LabelledExamples, RunEvaluation
@@ -27,9 +28,9 @@ from fusionkit.plural import counted
 from fusionkit.predict import predictor_of
 from fusionkit.ragged import IntArray
 from fusionkit.sources import SPLITS, Source, open_source
-from fusionkit.store import Store, is_store, open_store
+from fusionkit.store import Store, is_store, open_planned, open_store
 from fusionkit.tasks import TASKS
-from fusionkit.tasks.label_column import Gold
+from fusionkit.tasks.label_column import Gold, has_label
 
 # A head, the labels of all examples, and the numbers of those to answer → answers, and probabilities if there are any.
 Answers = Callable[[TrainedRun, list[Any], IntArray], tuple[list[Any], list[float | None] | None]]
@@ -143,7 +144,11 @@ def _over_stores(
             received=f"{counted(len(places), 'store')} for the run {whole[0].folder.name}",
             remedy="evaluate over each by itself",
         )
-    stores = [open_store(place) for place in places]
+    stores = [open_planned(place) for place in places]
+    for store in stores:
+        # A run that computes all layers from the text needs no states.
+        if store.is_planned and any(run.delta is None or run.spec.from_layer is not None for run in trained):
+            open_store(store.path)  # raises, and says what is missing
     named, found = _named(_heads(trained), labels), dict[Path, RunEvaluation]()
     for store in stores:
         one = _over_store(trained, store, split, named, tasks_named and len(stores) == 1, how)
@@ -189,12 +194,13 @@ def _evaluations(
     found, lacking_all = list[RunEvaluation](), list[str]()
     for run in runs:
         own, golds = list(notes), dict[str, Gold]()
-        its_own = examples.digest in {part.spec.store for part in run.parts.values()}
+        its_own = examples.digest in {digest for part in run.parts.values() for digest in _learned_from(part)}
         if examples.split == "train" and (its_own or run.data == examples.name):
             own.append(f"train of {examples.name} is what the head learned from: these scores are optimistic")
+        among = None if run.apart else _labelled_by_all(run, examples, named)
         for name, part in run.parts.items():
             column = column_of(part, named)
-            gold, present = examples.gold_of(part, column)
+            gold, present = examples.gold_of(part, column, among)
             if present.any():
                 golds[name] = gold, present
             else:
@@ -235,6 +241,21 @@ def _evaluations(
     if lacking_all:  # runs without a label are not among the results, which tell of them
         found[0] = replace(found[0], notes=[*found[0].notes, *lacking_all])
     return found
+
+
+def _learned_from(part: TrainedRun) -> list[str]:
+    """The digests of the stores that a head was trained on."""
+    return [share.partition(":")[0] for share in (part.spec.mix or part.spec.store).split(",")]
+
+
+def _labelled_by_all(run: TrainedRun, examples: LabelledExamples, named: Mapping[str, str]) -> NDArray[np.bool_] | None:
+    """Of a run of several tasks the examples with a label in each column that has any, bool ``[examples]``: in training
+    the others were left out, whatever they lack. None for a run of one task, or where no example has all of them.
+    """
+    columns: list[Any] = [examples.frame.get(column_of(part, named), []) for part in run.parts.values()]
+    labelled = [has for column in columns if any(has := [has_label(value) for value in column])]
+    among = np.logical_and.reduce(labelled) if len(labelled) > 1 else np.array([False])
+    return among if among.any() else None
 
 
 def _split(

@@ -272,9 +272,17 @@ def export_run(
             encoder too, as a model that transformers loads, with what was trained of it.
 
     Raises:
-        UsageError: no such run, several of them, or ``to`` holds something. StoreError: the run is damaged.
+        UsageError: no such run, several of them, or ``to`` holds something or is the current folder. StoreError: the
+            run is damaged.
     """
-    folder = Path(to).expanduser().absolute()
+    folder = Path(to).expanduser().resolve()  # a link stays, and its target is replaced
+    if Path.cwd().is_relative_to(folder):
+        raise UsageError(
+            f"{to} holds the current folder, which would be removed",
+            expected="another folder",
+            received=str(folder),
+            remedy="name a folder in it, or leave it first",
+        )
     _refuse_occupied(folder, overwrite)
     if best:
         runs = RunsFolder(Path(run).expanduser())

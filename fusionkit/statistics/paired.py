@@ -86,7 +86,9 @@ def student_tails(mean: float, error: float, freedom: float) -> float:
     """The two-sided p-value of a mean with this standard error and these degrees of freedom."""
     from scipy.special import stdtr  # scipy.stats takes a second to import
 
-    return float(mean == 0) if error == 0.0 else 2 * float(stdtr(freedom, -abs(mean) / error))
+    if abs(mean) <= ROUNDING:  # equal scores, added in another order, over an error of 0 would be significant
+        return 1.0
+    return 0.0 if error == 0.0 else 2 * float(stdtr(freedom, -abs(mean) / error))
 
 
 TESTS = {

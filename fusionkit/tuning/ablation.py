@@ -32,7 +32,7 @@ from fusionkit.store.layer_positions import positions_of
 from fusionkit.tasks import ALONE
 from fusionkit.tuning.live import live_data
 from fusionkit.tuning.tokens import TokenSource
-from fusionkit.tuning.trained import tuned_of
+from fusionkit.tuning.trained import tuned_of, upper_layers
 
 
 def ablate(
@@ -64,7 +64,8 @@ def ablate(
     if attached.skip is None:
         raise _without_parts(spec)
     data = SweepContext(source).load(spec)
-    live = live_data(data, TokenSource(source), tuned.encoder, source.layers, use=attached.use)
+    upper = upper_layers(spec, source, tuned)
+    live = live_data(data, TokenSource(source), tuned.encoder, source.layers, upper=upper, use=attached.use)
     chosen = live.test if split == "test" else watched_split(dataclasses.replace(spec, validate_on=limit), live)
     if chosen is None or not len(chosen):
         raise UsageError(f"the run's data has no {split} split with labels", remedy="choose the other --split")

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import nn
 
-from fusionkit.dataset.stores import Stores
+from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encoder import Encoder
 from fusionkit.errors import FusionkitError, UsageError, first_line
@@ -29,6 +29,7 @@ from fusionkit.tasks import ALONE, parts_of
 from fusionkit.tuning.encoder import TunedEncoder, encoder_of, tuned
 from fusionkit.tuning.live import live_data
 from fusionkit.tuning.tokens import TokenSource
+from fusionkit.tuning.upper_layers import UpperLayers
 
 AGAIN = "restore the file, or train the run again"
 
@@ -176,16 +177,33 @@ def live_data_of(
     device: torch.device = CPU,
     trust_remote_code: bool = False,
 ) -> TaskData:
-    """The splits over the states of the run's own encoder; for a frozen run as they are. Where tasks have their own
-    stores, each is read with its own weights. ``place`` and ``trust_remote_code`` are those of :func:`trained_encoder`.
+    """The splits over the states of the run's own encoder, from the stored layer that it started from where the stores
+    hold it; for a frozen run as they are. Where tasks have their own stores, each is read with its own weights.
+    ``place`` and ``trust_remote_code`` are those of :func:`trained_encoder`.
     """
     if run.delta is None:
         return data
+    if starts_from_layer(run.spec, stores):
+        trained = tuned_of(run, place, str(device), trust_remote_code)
+        upper = upper_layers(run.spec, stores, trained)
+        return live_data(data, TokenSource(stores), trained.encoder, stores.layers, upper=upper)
     if not data.apart:
         encoder = trained_encoder(run, place, str(device), trust_remote_code)
         return live_data(data, TokenSource(stores), encoder, stores.layers)
     trained = tuned_of(run, place, str(device), trust_remote_code)
     return live_data(data, TokenSource(stores), trained.encoder, stores.layers, use=trained.attached.use)
+
+
+def starts_from_layer(spec: RunSpec, stores: Stores) -> bool:
+    """Whether the run's layers start from a layer whose states these stores hold; else they start from the text."""
+    return spec.from_layer in stores.layers and not any(store.is_planned for store in stores_of(stores))
+
+
+def upper_layers(spec: RunSpec, stores: Stores, trained: TunedEncoder) -> UpperLayers | None:
+    """The layers above the stored one that the run started from; None where all layers are computed from the text."""
+    if spec.from_layer is None or not starts_from_layer(spec, stores):
+        return None
+    return UpperLayers(trained.encoder, trained.attached, spec.from_layer)
 
 
 def tuned_of(

@@ -112,6 +112,19 @@ def test_a_run_of_several_tasks_is_scored_where_all_labels_are_or_on_the_columns
     assert "no example has a label in 'tags': tags is not scored" in alone.notes
 
 
+def test_an_example_without_a_number_is_left_out_of_a_run_that_has_other_tasks_too(
+    store: Store, fit_run: FitRun, rows: list[dict[str, Any]], write: Callable[..., Path], tmp_path: Path
+) -> None:
+    """As in training, though a regression alone needs a number in every example."""
+    both = {"task": "topic=classification,share=regression", "label": "label,share", "fusions": ["linear"]}
+    run = fit_run(store, tmp_path, **both, pool="mean")
+    [found] = fusionkit.evaluate(
+        run, data=write({**row, "share": None if at < 4 else row["share"]} for at, row in enumerate(rows)), device="cpu"
+    )
+    assert {len(head.gold) for head in found.heads.values()} == {26}
+    assert "4 examples of 30 without a label: left out" in found.notes
+
+
 def test_a_label_that_train_lacks_is_an_error_and_none_that_it_has_is_refused(
     runs: Path, rows: list[dict[str, Any]], write: Callable[..., Path]
 ) -> None:

@@ -218,3 +218,19 @@ def test_an_export_works_from_wherever_it_is_moved(exported: list[Path], tmp_pat
     shutil.move(exported[0], tmp_path / "else" / "where")
     after = fusionkit.FusedHead.from_pretrained(tmp_path / "else" / "where")
     assert (after.config, after.labels, after.run.layers) == (before.config, before.labels, before.run.layers)
+
+
+def test_a_link_keeps_its_place_and_the_current_folder_is_not_replaced(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_run(runs[0], tmp_path / "v1")
+    (tmp_path / "head").symlink_to("v1")
+    before = (tmp_path / "v1" / "model.safetensors").read_bytes()
+    export_run(runs[1], tmp_path / "head", overwrite=True)
+    assert (tmp_path / "head").is_symlink()
+    assert (tmp_path / "v1" / "model.safetensors").read_bytes() != before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["head", "v1"]
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UsageError, match=r"\. holds the current folder, which would be removed"):
+        export_run(runs[0], ".")

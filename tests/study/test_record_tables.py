@@ -126,10 +126,14 @@ def test_a_budget_has_the_best_method_that_takes_no_longer(evidence: Any) -> Non
     rows = [("a", NONE, "frozen", "last", 0.5, 0.25), ("a", NONE, "frozen", "ladder:8", 0.75, 61.0),
             ("a", NONE, "full", "last", 0.9, 251.0), ("b", 8, "full", "last", 0.9, 60.0)]  # fmt: skip
     frame = pd.DataFrame(rows, columns=["data", "shots", "method", "fusion", "mean", "seconds_alone"])
-    assert evidence.budgets_table(frame.assign(metric="accuracy")).splitlines() == [
-        "| data | shots | at most 15 s | at most 60 s | at most 250 s | any |",
+    encoding = {
+        "store a": {"data": "a", "seconds": {"train": 10.0, "test": 2.0}},
+        "store b": {"data": "b", "seconds": {}},
+    }
+    assert evidence.budgets_table(evidence.from_text(frame.assign(metric="accuracy"), encoding)).splitlines() == [
+        "| data | shots | at most 30 s | at most 120 s | at most 300 s | any |",
         "| --- | --- | --- | --- | --- | --- |",
-        "| a | all | `last` 50.0, 0.2 s | `last` 50.0, 0.2 s | `ladder:8` 75.0, 61 s | `full` 90.0, 251 s |",
+        "| a | all | `last` 50.0, 12 s | `ladder:8` 75.0, 73 s | `full` 90.0, 251 s | `full` 90.0, 251 s |",
         "| b | 8 | – | `full` 90.0, 60 s | `full` 90.0, 60 s | `full` 90.0, 60 s |",
     ]
 

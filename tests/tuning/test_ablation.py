@@ -108,7 +108,7 @@ def test_the_command_prints_a_table_and_the_report_draws_it(
     done = CliRunner().invoke(command, [str(found["folder"]), *where, "--json"], catch_exceptions=False)
     told = json.loads(done.stdout)
     assert (told["examples"], told["method"], len(told["spans"])) == (6, "low-rank:4", 6)
-    with pytest.raises(UsageError, match=r"typo\.store holds no finished store"):
+    with pytest.raises(UsageError, match=r"typo\.store holds no store"):
         CliRunner().invoke(command, [str(found["folder"]), *where, "--store", "typo.store"], catch_exceptions=False)
     study = read_report_data([tmp_path / "runs"])
     data = FIGURES["ablation"].data(study)

@@ -11,17 +11,23 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import fusionkit
 from fusionkit.errors import CannotStartError, UsageError
 from fusionkit.fit import RunsFolder, fit
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.loader.sampler import Sampler
+from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.sweep import from_layer
 from fusionkit.fit.sweep.from_layer import start_layer
 from fusionkit.methods.table import METHODS
 from fusionkit.specs import WINDOW, RunSpec
 from fusionkit.store import Store
+from fusionkit.store.nearby import find_stores, refuse_storeless
 from fusionkit.tuning import start
+from fusionkit.tuning.ablation import ablate
+from fusionkit.tuning.live import StoredStart
+from fusionkit.tuning.trained import live_data_of
 from fusionkit.tuning.trainer import TunedRun
 
 Train = Callable[..., dict[str, Any]]
@@ -173,3 +179,26 @@ def test_an_encoder_is_loaded_once_to_try_it_and_not_for_runs_from_the_text(
     assert told()
     assert told()
     assert loads == ["top:1"]
+
+
+def test_a_run_from_a_stored_layer_is_scored_from_it(store: Store, train: Train) -> None:
+    """From the text its states differ in their last digits from the ones that it learned from."""
+    record = train(store, methods=["top:1"], encoder_lrs=(1e-3,))
+    run = open_run(record["folder"])
+    data = live_data_of(run, SweepContext(store).data(run.spec), store)
+    assert isinstance(data.validation.states, StoredStart)
+    [found] = fusionkit.evaluate(record["folder"], data=store.path, device="cpu")
+    assert found.scores == pytest.approx(record["scores"]["test"], abs=1e-12)
+
+
+def test_a_run_that_reads_no_states_is_scored_and_ablated_over_a_store_without_them(
+    planned: Store, train: Train
+) -> None:
+    record = train(planned, methods=["houlsby:4"], encoder_lrs=(1e-3,))
+    [found] = fusionkit.evaluate(record["folder"], data=planned.path, device="cpu")
+    assert found.scores == pytest.approx(record["scores"]["test"], abs=1e-12)
+    there = find_stores([], [planned.path], planned=True)
+    assert ablate(record["folder"], there).whole == {"": pytest.approx(record["validation_score"])}
+    assert find_stores([], [planned.path]) == {}
+    with pytest.raises(UsageError, match="holds no finished store"):
+        refuse_storeless([planned.path])
