@@ -18,10 +18,10 @@ The table shows the study's comparison over the records of docs/records/STUDY.js
 several side by side; ``COLUMN=VALUE`` only the groups with this value; ``show=weights`` the mean weight of each layer;
 ``show=lr`` the chosen rate; ``show=grid`` the score at each rate; ``show=guideline`` the best method and those that tie
 with it, for each data set and number of examples; ``show=budgets`` the best method for each number of seconds;
-``show=costs`` weights, bytes, seconds and memory; ``show=seconds`` the seconds with the encoding; ``floors=yes`` also
-the floors; ``paper=yes`` the paper's numbers (pipelines/published.yaml); ``errors=yes`` standard errors behind ±, not
-deviations; ``notes=no`` leaves out the notes. A line below the table says where and when the study's runs were trained.
-``<!-- studies -->`` and ``<!-- end -->`` hold a list of the studies with what they took.
+``show=costs`` weights, bytes, seconds and memory; ``show=seconds`` the seconds with the encoding;
+``floors=yes`` also the floors; ``paper=yes`` the paper's numbers (pipelines/published.yaml); ``errors=yes`` standard
+errors behind ±, not deviations; ``notes=no`` leaves out the notes. A line below the table says where and when the
+study's runs were trained. ``<!-- studies -->`` and ``<!-- end -->`` hold a list of the studies with what they took.
 
 A picture stands below a mark that names a figure, and where needed the sweeps that it shows and the methods that it
 leaves out:
@@ -79,6 +79,7 @@ from record_tables import (
     SweepRecords,
     budgets_table,
     costs_table,
+    from_text,
     grid_table,
     guideline_table,
     on_test,
@@ -423,6 +424,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     if show in ("", "guideline", "budgets", "grid") and not any(metrics):
         summary, notes = summary_of(comparison, frame, print, answers_of(sweeps))
         if show in ("guideline", "budgets"):
+            summary = from_text(summary, records_of(RECORDS / f"{study}.jsonl")[0]["encoding"])
             return (guideline_table if show == "guideline" else budgets_table)(only(summary, choice))
         if show == "grid":
             assert comparison.across is not None, "a grid has the groups of `across` side by side"
