@@ -24,12 +24,14 @@ from fusionkit.encoder.refusals import refuse_surrogates
 from fusionkit.estimator.examples import ArrayExamples
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.train.result import DivergenceError, RunResult
+from fusionkit.methods import parse_method
+from fusionkit.methods.structure import structure_of
 from fusionkit.sources import Columns, Examples, Source
 from fusionkit.specs import EncodeSpec, RunSpec
 from fusionkit.store import Store, open_planned
 from fusionkit.tuning import trainer
 from fusionkit.tuning.encoder import tuned
-from fusionkit.tuning.live import LiveStates
+from fusionkit.tuning.live import LiveStates, longest_read
 from fusionkit.tuning.passes import FromText
 from fusionkit.tuning.tokens import tokens_of
 
@@ -62,7 +64,17 @@ def with_delta(encoder: Encoder, spec: RunSpec, delta: Mapping[str, torch.Tensor
         attached = tuned(encoder, spec).attached
     attached.load_delta(delta)
     attached.train(False)
-    return dataclasses.replace(encoder, max_length=encoder.max_length - attached.positions_added)
+    return dataclasses.replace(encoder, max_length=longest_read(encoder, attached))
+
+
+def with_room(encoder: Encoder, method: str) -> Encoder:
+    """The encoder, whose ``max_length`` leaves room for what a method adds; errors as of putting it in effect."""
+    with torch.random.fork_rng(devices=[]):
+        attached = parse_method(method).build().attach(encoder.model, structure_of(encoder.model))
+    try:
+        return dataclasses.replace(encoder, max_length=longest_read(encoder, attached))
+    finally:
+        attached.detach()
 
 
 def live_examples(texts: Sequence[str], encoder: Encoder) -> ArrayExamples:

@@ -102,7 +102,7 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
     def _fit_texts(self, X: Given, y: Any) -> Self:  # noqa: N803
         """Train through the encoder."""
         from fusionkit.encoder import load_encoder  # loads transformers, like the next one
-        from fusionkit.estimator.from_texts import planned, train_on_texts
+        from fusionkit.estimator.from_texts import planned, train_on_texts, with_room
 
         if (texts := texts_of(X)) is None or self.encoder is None:
             raise ValueError(
@@ -111,7 +111,7 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
             )
         encoder = load_encoder(self.encoder, device=self.device)
         self.n_features_in_, self.n_layers_in_ = encoder.hidden, encoder.layers
-        with planned(texts, encoder) as store:
+        with planned(texts, with_room(encoder, self.method)) as store:
             spec, split, labels = self._learned(examples_of(store["train"]), y)
             data, layers = self._data(spec, split, labels), self._layers(spec)
             result, self.encoder_ = train_on_texts(encoder, spec, data, store)

@@ -21,6 +21,7 @@ from fusionkit.encode.batching import OVERHEAD, TOKENS, Batching
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
 from fusionkit.fusions import sees_examples
+from fusionkit.methods.attached import Attached
 from fusionkit.ragged import IntArray, flat_rows
 from fusionkit.tuning.passes import FromLayer, FromText
 from fusionkit.tuning.ranks import ALONE, Ranks
@@ -135,6 +136,14 @@ def refuse_long(reads: int, added: int, longest: int) -> None:
             received=f"one of {longest}",
             remedy=f"encode again with --max-length {reads - added}, or add fewer",
         )
+
+
+def longest_read(encoder: Encoder, attached: Attached) -> int:
+    """The sub-tokens of the longest text that an encoder reads with a method in effect: an encoder with a table of
+    positions needs some of them for what the method adds.
+    """
+    table = attached.structure.most_positions
+    return encoder.max_length if table is None else min(encoder.max_length, table - attached.positions_added)
 
 
 def live_data(

@@ -27,7 +27,7 @@ from fusionkit.runs.folder import DELTA, RECORD
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import ALONE, parts_of
 from fusionkit.tuning.encoder import TunedEncoder, encoder_of, tuned
-from fusionkit.tuning.live import live_data
+from fusionkit.tuning.live import live_data, longest_read
 from fusionkit.tuning.tokens import TokenSource
 from fusionkit.tuning.upper_layers import UpperLayers
 
@@ -82,7 +82,7 @@ def trained_encoder(
         method.attached.merge()
     method.attached.train(False)
     loaded.model.requires_grad_(False)
-    return dataclasses.replace(loaded, max_length=loaded.max_length - method.attached.positions_added)
+    return dataclasses.replace(loaded, max_length=longest_read(loaded, method.attached))
 
 
 def _refuse_larger(run: TrainedRun, encoder: Encoder, delta: Mapping[str, torch.Tensor]) -> None:

@@ -116,7 +116,8 @@ class TunedRun:
         if not spec.is_frozen:
             tuned = load_tuned(context.store, spec, context.device, context.trust_remote_code)
             self._attached, source = tuned.attached, TokenSource(context.store)
-            refuse_long(tuned.encoder.max_length, tuned.attached.positions_added, longest_of(source, data))
+            if (table := tuned.attached.structure.most_positions) is not None:
+                refuse_long(table, tuned.attached.positions_added, longest_of(source, data))
             start = spec.from_layer
             upper = None if start is None else UpperLayers(tuned.encoder, tuned.attached, start)
             how = (context.store.layers, self._ranks, upper, self._use, spec.fusion)

@@ -72,6 +72,7 @@ def test_a_long_text_is_cut_so_that_a_prompt_fits(texts: list[str], store: Store
     found.fit(texts, np.array(store["train"].examples["label"]))
     long, longer = found.predict_proba(["snow " * 26, "snow " * 40])  # two special sub-tokens beside 26 words, of 32
     np.testing.assert_allclose(long, longer, atol=1e-6)
+    found.fit(["snow " * 40, *texts[1:]], np.array(store["train"].examples["label"]))  # so are the texts of training
 
 
 def test_what_is_no_text_and_what_needs_no_training_is_refused(texts: list[str], model_folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.errors import StoppedError, UsageError
 from fusionkit.fit.executor.context import SweepContext
@@ -160,9 +161,9 @@ def _check_methods(specs: Sequence[RunSpec], context: SweepContext) -> None:
 
 
 def _longest(spec: RunSpec, context: SweepContext) -> int:
-    """The sub-tokens of the longest sequence that a run certainly reads: of several stores only train is looked at."""
+    """The sub-tokens of the longest sequence that a run certainly reads: of a mix of stores only train is looked at."""
     unread = {"test"} if context.data(spec).test is None else set[str]()
-    unread |= {"validation", "test"} if len(stores_of(context.store)) > 1 else set()
+    unread |= {"validation", "test"} if isinstance(context.store, Mix) and len(context.store.stores) > 1 else set()
     splits = [each[name] for each in stores_of(context.store) for name in each.splits if name not in unread]
     return max((int(np.diff(split.token_offsets).max(initial=0)) for split in splits), default=0)
 
