@@ -49,7 +49,7 @@ def check_same_encoder(stores: Sequence[Store], but: Sequence[str] = ()) -> None
     facts = [_facts(store) for store in stores]
     may_differ = {*but, "layers"} if shared_layers(stores) else {*but}
     different = [name for name in facts[0] if name not in may_differ and len({fact[name] for fact in facts}) > 1]
-    if different:
+    if set(different) - {"encoder"}:  # one encoder may have been named in two ways
         raise UsageError(
             "one head cannot read these stores; these fields differ:\n" + _side_by_side(stores, facts, different),
             remedy="encode them again alike: one encoder, the same --rows and --pair-as, --layers that overlap",

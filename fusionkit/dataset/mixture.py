@@ -113,7 +113,8 @@ class Mix:
         """As :func:`fusionkit.dataset.infer_task.choose_tasks` for the first store; all stores need the columns."""
         chosen = choose_tasks(self.stores[0], task, label)
         for each, column in chosen.values():
-            refuse_without(self.stores, column)
+            if each.unit != "row":  # masked sub-tokens of several stores are refused later, and are no column
+                refuse_without(self.stores, column)
             for store in self.stores[1:]:
                 choose_task(store, each.name, column)
         return chosen

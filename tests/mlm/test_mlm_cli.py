@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from fusionkit.cli.main import group
 from fusionkit.cli.tables.summary_table import summary_table
-from fusionkit.errors import DataError, EncoderError
+from fusionkit.errors import DataError, EncoderError, UsageError
 from fusionkit.runs.tables.paper_tables import latex
 from fusionkit.sources import open_source
 
@@ -70,6 +70,8 @@ def test_from_text_to_perplexities(text: Path, checkpoint: Callable[[str], Path]
     assert {record["metric"] for record in records} == {"perplexity"}
     table = run("results", runs).stdout
     assert f"{records[0]['score']:.1f} " in table
+    with pytest.raises(UsageError, match="the task mlm trains over one store, from new weights"):
+        run("fit", f"{store}:50%", "--out", runs)
 
 
 def test_minilm_is_refused_before_any_work(text: Path, tmp_path: Path) -> None:

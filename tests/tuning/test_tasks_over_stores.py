@@ -23,6 +23,7 @@ from fusionkit.fit.executor.context import SweepContext, open_context, opening_o
 from fusionkit.fit.executor.estimate import Measurements, forecast
 from fusionkit.fit.progress import FitProgress
 from fusionkit.fit.sweep.blocks import expand_blocks
+from fusionkit.fit.sweep.fixed_draws import open_draws
 from fusionkit.fit.sweep.multi import named_tasks, opened
 from fusionkit.fit.train.schedule import Length
 from fusionkit.predict import load
@@ -259,6 +260,10 @@ def test_tasks_that_share_all_but_heads_need_one_pass(stores: TaskStores, tmp_pa
     record = trained(stores, spec, tmp_path)
     assert len(load(record["folder"], device="cpu").passes) == 1
     assert (record["parameters_per_task"], len(record["others"]["kind"]["draw"])) == (0, 2)
+    drawn = open_draws(record["folder"])  # each task's own, for a run of that task alone
+    own = [record["draw"], record["others"]["kind"]["draw"]]
+    assert [list(draw.ids) for draw in drawn] == own
+    assert [draw.run.label for draw in drawn if draw.run] == ["tags", "kind"]
     opening = opening_of(SweepContext(stores))
     assert opening is not None
     again = open_context(json.loads(json.dumps(opening)))
@@ -315,6 +320,9 @@ def test_what_cannot_be_one_run_is_refused_before_any_step(
     refused("task more, .*: unknown column 'kin'", one, TaskChoice("more", weather, label="kin"))
     other = encoded(model_folder, source_folder, tmp_path / "other.store", planned=True, untrained=1)
     refused("these fields differ:\n.*\n    encoder", one, TaskChoice("other", open_planned(other), label="tags"))
+    (tmp_path / "linked").symlink_to(model_folder)  # one encoder with two names is one encoder
+    alike = open_planned(encoded(tmp_path / "linked", source_folder, tmp_path / "alike.store", planned=True))
+    assert TaskStores([one, TaskChoice("other", alike, label="tags", head="linear-tagger")])
     (lone := tmp_path / "lone").mkdir()
     (lone / "train.jsonl").write_text('{"text": "rain", "kind": "rain"}\n{"text": "snow", "kind": null}')
     tiny = open_planned(encoded(model_folder, lone, tmp_path / "lone.store", planned=True, words=False))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from fusionkit.runs.find_run import find_run
 from fusionkit.runs.folder import RECORD
 from fusionkit.runs.records_file import TAKEN_FROM
 from fusionkit.specs import GIVEN, RunSpec, digest_of
+from fusionkit.tasks import parts_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def open_draws(place: str | Path | tuple[str, ...]) -> list[FixedDraws]:
     records = [read_json(folder / RECORD) for each in places for folder in find_run(each)]
     drew = [record for record in records if record.get("draw")]
     try:
-        found = [FixedDraws(tuple(r["draw"]), RunSpec.from_dict(r["spec"]), r.get("data")) for r in drew]
+        found = [each for record in drew for each in _draws_of(record)]
     except (KeyError, TypeError, UsageError) as error:
         raise StoreError(f"a record in {path} is damaged", received=first_line(error)) from error
     if not found:
@@ -65,6 +66,18 @@ def open_draws(place: str | Path | tuple[str, ...]) -> list[FixedDraws]:
             remedy="train that run here: its record was taken from a file" if taken else "name runs that drew examples",
         )
     return found
+
+
+def _draws_of(record: Mapping[str, Any]) -> list[FixedDraws]:
+    """The draw of a run; of a run of several tasks over stores of their own that of each task."""
+    spec = RunSpec.from_dict(record["spec"])
+    if not spec.is_multi:
+        return [FixedDraws(tuple(record["draw"]), spec, record.get("data"))]
+    others = record["others"]
+    return [
+        FixedDraws(tuple(others.get(name, record)["draw"]), part, others.get(name, {}).get("data"))
+        for name, part in parts_of(spec).items()
+    ]
 
 
 def with_draws(specs: Sequence[RunSpec], drawn: Sequence[FixedDraws]) -> list[RunSpec]:
