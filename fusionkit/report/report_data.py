@@ -171,7 +171,7 @@ class ReportData:
 
 
 def read_report_data(runs: Sequence[Path], stores: Sequence[Place] = ()) -> ReportData:
-    """Read folders of runs; a run that lies in several counts once.
+    """Read folders of runs; a run that lies in several counts once, by its finished record if it has one.
 
     Args:
         stores: stores or folders of stores, besides those around the folders of runs.
@@ -184,7 +184,8 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Place] = ()) -> Repo
         raise UsageError("no runs are given", expected="a folder that `fusionkit fit --out` wrote, or several")
     folders = [Path(path).expanduser() for path in runs]
     records: dict[str, dict[str, Any]] = {}
-    rows, floors, probing = [], [], set[str]()
+    places: dict[str, Path] = {}
+    floors, probing = [], set[str]()
     for folder in folders:
         for record in RunsFolder(folder).records():
             digest = digest_of_record(record)
@@ -192,10 +193,13 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Place] = ()) -> Repo
                 floors += [{**row, "folder": str(folder)} for row in flat_tests(record)]
             elif not is_plain(record["spec"]):
                 probing.add(digest)
-            elif digest not in records:
-                records[digest] = record
-                own = {"folder": str(folder), "data_identity": record.get("data_identity")}
-                rows += [{**row, **own} for row in flat_tests(record)]
+            elif digest not in records or (record["status"] == "finished" != records[digest]["status"]):
+                records[digest], places[digest] = record, folder
+    rows = [
+        {**row, "folder": str(places[digest]), "data_identity": record.get("data_identity")}
+        for digest, record in records.items()
+        for row in flat_tests(record)
+    ]
     if not rows:
         raise NothingFinishedError(
             "there is no head to report on",

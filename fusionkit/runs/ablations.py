@@ -11,6 +11,7 @@ from typing import Any
 
 from fusionkit.errors import StoreError, first_line
 from fusionkit.io.files import read_json, write_durably
+from fusionkit.metrics import LESS_IS_BETTER
 from fusionkit.specs import canonical_json
 
 ABLATION = "ablation.json"
@@ -39,10 +40,11 @@ class Ablation:
 
     def falls(self, task: str) -> dict[tuple[int, int], float]:
         """The share of a task's score that is lost, by first and last layer; NaN if the score with all parts is not
-        above 0, because a share of it means nothing.
+        above 0, or less of it is better, because a share of it means nothing.
         """
         whole = self.whole[task]
-        return {(a, b): 1 - found[task] / whole if whole > 0 else math.nan for a, b, found in self.spans}
+        shared = whole > 0 and self.metrics[task] not in LESS_IS_BETTER
+        return {(a, b): 1 - found[task] / whole if shared else math.nan for a, b, found in self.spans}
 
 
 def fall_text(fall: float, digits: int) -> str:

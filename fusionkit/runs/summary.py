@@ -278,7 +278,7 @@ def _average_notes(frame: pd.DataFrame, keys: list[str], average: Sequence[str])
     """Notes: what an average is over, which groups have other values of it than others, and which have no ``std``
     because not all values have the same seeds.
     """
-    good = frame[frame["status"] == "finished"]
+    good = frame[(frame["status"] == "finished") & ~np.isnan(scores_of(frame))]  # others are in no mean
     several = [key for key in keys if len(good[key].drop_duplicates()) > 1] or keys[:1]
     over, unpaired = dict[tuple[str, ...], list[str]](), list[str]()
     for _, group in good.groupby(keys, sort=False, dropna=False):

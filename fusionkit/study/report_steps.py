@@ -78,8 +78,11 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
             f"they have {', '.join(sorted(known))}"
         )
     rows = [{"sweep": name, **row} for name, record in records for row in flat_tests(record, comparison.metric)]
-    # A run may be in two sweeps: it counts once, unless sweeps are compared.
-    return pd.DataFrame(rows).drop_duplicates(["digest", "evaluated", "task", *({"sweep"} & set(comparison.by))])
+    frame = pd.DataFrame(rows)
+    # A run may be in two sweeps: it counts once, unless sweeps are compared, and by its finished record: halving may
+    # have stopped it in one of them.
+    frame = frame.sort_values("status", key=lambda status: status != "finished", kind="stable")
+    return frame.drop_duplicates(["digest", "evaluated", "task", *({"sweep"} & set(comparison.by))]).sort_index()
 
 
 def answers_of(fittings: Mapping[str, Recorded]) -> ExampleScores:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fusionkit.io.places import UnreadableError, is_file
-from fusionkit.store import nearby
+from fusionkit.store import presence
 from fusionkit.store.nearby import find_stores, refuse_storeless
 
 
@@ -24,7 +24,7 @@ def test_a_folder_that_cannot_be_read_hides_no_store_beside_it(
             raise UnreadableError("cannot read it")
         return is_file(place)
 
-    monkeypatch.setattr(nearby, "is_file", asked)
+    monkeypatch.setattr(presence, "is_file", asked)
     refuse_storeless([tmp_path / "all"])
     assert [store.path for store in find_stores([tmp_path / "all" / "runs"]).values()] == [
         (tmp_path / "all" / "my.store").resolve()

@@ -95,9 +95,9 @@ def test_parts_that_are_taken_away_everywhere_leave_the_encoder(store: Store, me
 
 
 def test_a_score_that_is_not_above_zero_has_no_share_to_lose() -> None:
-    metrics, whole = {"a": "matthews", "b": "accuracy"}, {"a": -0.2, "b": 0.8}
-    made = Ablation("d", "pals:4", "validation", 9, [1], metrics, whole, [(1, 1, {"a": 0.1, "b": 0.6})])
-    assert [fall_text(made.falls(task)[1, 1], 1) for task in whole] == ["–", "25.0"]
+    metrics, whole = {"a": "matthews", "b": "accuracy", "c": "perplexity"}, {"a": -0.2, "b": 0.8, "c": 5.0}
+    made = Ablation("d", "pals:4", "validation", 9, [1], metrics, whole, [(1, 1, {"a": 0.1, "b": 0.6, "c": 50.0})])
+    assert [fall_text(made.falls(task)[1, 1], 1) for task in whole] == ["–", "25.0", "–"]
 
 
 def test_the_command_prints_a_table_and_the_report_draws_it(

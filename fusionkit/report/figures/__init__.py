@@ -183,11 +183,11 @@ FIGURES: dict[str, Figure] = {
     "ablation": Figure(
         "Without the parts of some layers",
         "Share of the validation score (or of another split's, which is named) that is lost where the parts of layers "
-        "first … last are taken away, without "
-        "training again (Houlsby et al. 2019, figure 6).",
+        "first … last are taken away, without training again (Houlsby et al. 2019, figure 6).",
         "runs that `fusionkit ablate` has scored",
         ablation.data,
         ablation.chart,
+        ablation.about,
     ),
     "break-even": Figure(
         "Encoding once",

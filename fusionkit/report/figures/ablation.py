@@ -17,7 +17,7 @@ MOST = 12  # maps
 
 
 def data(study: ReportData) -> pd.DataFrame | None:
-    """One row per run, task and span, for the first runs that `fusionkit ablate` has scored."""
+    """One row per run, task and span, for the runs that `fusionkit ablate` has scored."""
     rows: list[dict[str, Any]] = []
     for digest, folder in study.frame.drop_duplicates("digest")[["digest", "folder"]].itertuples(index=False):
         if (found := read_ablation(Path(folder) / digest)) is None:
@@ -27,15 +27,19 @@ def data(study: ReportData) -> pd.DataFrame | None:
             name = f"{task or study.frame.loc[study.frame['digest'] == digest, 'task_name'].iloc[0]} · {found.method}"
             told = {"task": f"{name} · {digest[:4]}{split}", "metric": found.metrics[task]}
             rows += [{**told, "first": a, "last": b, "fall": fall} for (a, b), fall in found.falls(task).items()]
-    if not rows:
-        return None
-    frame = pd.DataFrame(rows)
-    return frame[frame["task"].isin(frame["task"].drop_duplicates()[:MOST])]
+    return pd.DataFrame(rows) if rows else None
+
+
+def about(data: pd.DataFrame) -> str:
+    """How many maps are left out."""
+    maps = data["task"].nunique()
+    return f"Of {maps} maps the first {MOST} are drawn; the CSV file has all." if maps > MOST else ""
 
 
 def chart(study: ReportData, data: pd.DataFrame) -> Any:
     """One cell per span, darker where more of the score is lost."""
     alt = altair()
+    data = data[data["task"].isin(data["task"].drop_duplicates()[:MOST])].copy()
     base = alt.Chart().encode(
         x=alt.X("last:O", title="last layer taken away", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("first:O", title="first layer taken away"),

@@ -33,7 +33,7 @@ def data(study: ReportData) -> pd.DataFrame | None:
     # Methods that train through the encoder run it in every epoch, with or without a store.
     frozen = [digest for digest, record in study.records.items() if record["spec"]["method"] == FROZEN]
     runs = runs[runs["digest"].isin(frozen)]
-    runs = runs[runs[["mix", "task_stores"]].isna().all(axis=1)]
+    runs = runs[runs[["mix", "task_stores", "evaluate_on"]].isna().all(axis=1)]
     for digest, group in runs.groupby("store", sort=False):
         name = str(group["data"].iloc[0])
         store = study.stores.get(str(digest))

@@ -10,6 +10,7 @@ store took, 0 where it reads no store; ``t_e`` those of the run, trained alone, 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -61,12 +62,12 @@ def data(x: str, y: str, study: ReportData) -> pd.DataFrame | None:
         record = study.records[digest]
         times = times_of(study.metric(task)) if is_score else 1.0
         steps = study.epoch_steps(record)
-        encoding = study.encode_seconds.get(str(record["spec"]["store"])) if reads_store(record) else {}
+        encoding = _encoding(study, record)
         for number, point in enumerate(timed_curve(record), start=1):
             at = {
                 **point,
                 "seconds": (alone := point["seconds_alone"]),
-                "from_text": None if encoding is None or alone is None else sum(encoding.values()) + alone,
+                "from_text": None if encoding is None or alone is None else encoding + alone,
                 "step": None if steps is None else min(steps * number, record.get("steps") or math.inf),
             }[x]
             value = point.get(y)
@@ -86,6 +87,15 @@ def data(x: str, y: str, study: ReportData) -> pd.DataFrame | None:
         told = {"value": mean, "low": mean - half, "high": mean + half, "runs": len(group)}
         found.append({"task": name, "method": method, **place, **told})
     return pd.DataFrame(found)
+
+
+def _encoding(study: ReportData, record: Mapping[str, Any]) -> float | None:
+    """The seconds that encoding the stores of a run took; None unless each of them tells its own."""
+    if not reads_store(record):
+        return 0.0
+    named = ",".join(str(record["spec"].get(name) or "") for name in ("store", "mix", "evaluate_on", "task_stores"))
+    told = [study.encode_seconds.get(store) for store in {part.partition(":")[0] for part in named.split(",")} - {""}]
+    return None if None in told else sum(sum(each.values()) for each in told if each is not None)
 
 
 def chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:

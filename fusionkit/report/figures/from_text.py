@@ -11,6 +11,7 @@ through the encoder and starts from the text. Each rate that was tried counts as
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -40,7 +41,7 @@ def data(study: ReportData) -> pd.DataFrame | None:
     with the slowest head over it; empty where no number of heads is enough.
     """
     rows: list[dict[str, Any]] = []
-    for task, runs in study.whole[study.whole[["mix", "task_stores"]].isna().all(axis=1)].groupby(
+    for task, runs in study.whole[study.whole[["mix", "task_stores", "evaluate_on"]].isna().all(axis=1)].groupby(
         "task_name", sort=False
     ):
         digests = set(runs["store"].astype(str))
@@ -110,7 +111,7 @@ def chart(study: ReportData, data: pd.DataFrame) -> Any:
     return panels(alt.layer(trails, bars, points), data, "task", free=("x", "y"), columns=2, size=(320, 200))
 
 
-def reads_store(record: dict[str, Any]) -> bool:
+def reads_store(record: Mapping[str, Any]) -> bool:
     """Whether a run reads stored states: a head over frozen ones, and upper layers trained over a stored layer."""
     spec = record["spec"]
     return spec["method"] == FROZEN or spec.get("from_layer") is not None

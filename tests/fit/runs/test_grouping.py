@@ -12,9 +12,10 @@ import pytest
 import fusionkit
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder
+from fusionkit.options.comparison import Comparison
 from fusionkit.report.display_names import named
 from fusionkit.report.figures.weights import by_language
-from fusionkit.report.report_data import CELL, ReportData
+from fusionkit.report.report_data import CELL, ReportData, read_report_data
 from fusionkit.runs.errors_of_means import half_over_seeds
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.record import flat_record, flat_tests
@@ -22,6 +23,7 @@ from fusionkit.runs.summary import AXES, SEEDS, RunGroups, summarise
 from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
 from fusionkit.statistics.kept_answers import CLASS, KeptAnswers, RunAnswers
+from fusionkit.study.report_steps import frame_of
 
 OTHER_VALUES: dict[str, Any] = {
     "store": "other", "mix": "s,o:5%", "evaluate_on": "other", "task": "classification", "label": "intent",
@@ -96,8 +98,18 @@ def test_layer_weights_of_two_data_sets_of_a_language_stay_apart() -> None:
     assert found is not None
     assert found["runs"].tolist() == [1] * 6
     assert found.groupby("language", sort=False)["weight"].agg(list).to_dict() == {
-        "atis-de · tags": [0.25, 0.75], "news-de · tags": [0.75, 0.25], "French": [0.5, 0.5],
+        "atis-de · tags": [0.25, 0.75], "news-de · tags": [0.75, 0.25], "atis-fr · tags": [0.5, 0.5],
     }  # fmt: skip
+
+
+def test_a_run_that_finished_in_one_place_counts_by_its_finished_record(tmp_path: Path) -> None:
+    for name, each in {"grid": record(None, status="stopped"), "final": record(0.75)}.items():
+        RunsFolder(tmp_path / name).write(RunSpec.from_dict(each["spec"]), each, {})
+    folders = {name: RunsFolder(tmp_path / name) for name in ("grid", "final")}
+    table = frame_of(Comparison("c", ("grid", "final")), folders)
+    assert table[["sweep", "status", "score"]].to_numpy().tolist() == [["final", "finished", 0.75]]
+    found = read_report_data([tmp_path / "grid", tmp_path / "final"]).frame
+    assert found[["folder", "status", "score"]].to_numpy().tolist() == [[str(tmp_path / "final"), "finished", 0.75]]
 
 
 def test_every_option_of_a_run_is_among_those_that_are_tried() -> None:

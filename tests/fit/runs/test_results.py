@@ -291,6 +291,9 @@ def test_averages_that_do_not_compare_are_told() -> None:
         "compare; mean of means, std over seeds"
     )
     assert lacks == "no std and no interval where not every data has the same seeds: last"
+    unscored = record(None, validation=math.nan, data="es")  # of a metric that its data lack
+    found = summarise(RunGroups(frame(*records[:4], unscored), ["fusion"], average=["data"]))
+    assert found.attrs["notes"][0].startswith("averaged over data de, fr; ")
     with pytest.raises(UsageError, match="data is both grouped by and averaged over"):
         RunGroups(frame(*records), ["data"], average=["data"])
     with pytest.raises(UsageError, match="unknown column of the results 'dtaa'"):
