@@ -200,7 +200,9 @@ def starts_from_layer(spec: RunSpec, stores: Stores) -> bool:
 
 
 def upper_layers(spec: RunSpec, stores: Stores, trained: TunedEncoder) -> UpperLayers | None:
-    """The layers above the stored one that the run started from; None where all layers are computed from the text."""
+    """The layers above the stored one that the run started from, with what it trained; None where all layers are
+    computed from the text.
+    """
     if spec.from_layer is None or not starts_from_layer(spec, stores):
         return None
     return UpperLayers(trained.encoder, trained.attached, spec.from_layer)
