@@ -104,7 +104,7 @@ def guess_columns(
         _refuse_numbers(source, first, tokens)
     used = {text, pair, tokens}
     tags = _tag_columns(first, tokens, [n for n in lists if n not in used]) if tokens in lists else ()
-    labels = tuple(n for n in _by_name(LABELS, names) if n not in used and n not in lists)
+    labels = tuple(n for n in _by_name(LABELS, names) if n not in used and not pa.types.is_nested(types[n]))
     others = [n for n in strings if n not in used and n not in labels and n.lower() not in IDS]
     return Columns(text=text, pair=pair, tokens=tokens, tags=tags, labels=labels + _with_few_values(examples, others))
 
@@ -189,5 +189,11 @@ def _tag_columns(first: pa.Table, tokens: str, lists: list[str]) -> tuple[str, .
     return tuple(
         name
         for name in ordered
-        if (pc.mean(pc.equal(pc.list_value_length(first.column(name).slice(0, 100)), words)).as_py() or 0) >= 0.5
+        if (
+            pc.mean(
+                pc.fill_null(pc.equal(pc.list_value_length(first.column(name).slice(0, 100)), words), False)
+            ).as_py()
+            or 0
+        )
+        >= 0.5
     )

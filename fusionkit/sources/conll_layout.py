@@ -70,13 +70,14 @@ class ConllLayout:
         return BY_TABS if self.tabs else BY_BLANKS
 
     def is_comment(self, line: str) -> bool:
-        """Whether a line before a sentence's first word is a comment: it begins with ``# `` and does not have one field
-        per column, as the word ``#`` has. With an index first, ``#`` alone is enough: no word's line begins with it.
+        """Whether a line before a sentence's first word is a comment: it begins with ``# ``, and is ``# name = value``
+        or does not have one field per column, as the word ``#`` has. With an index first, ``#`` alone is enough: no
+        word's line begins with it.
         """
         if not line.startswith("#"):
             return False
         spaced = line == "#" or line.startswith("# ") or self.index == 0
-        return spaced and len(self.splitter(line)) != self.width
+        return spaced and (bool(COMMENT.fullmatch(line)) or len(self.splitter(line)) != self.width)
 
 
 def column_names(text: str | None) -> tuple[str, ...] | None:

@@ -58,6 +58,8 @@ def _read(path: Path, parse: pacsv.ParseOptions, limit: int | None) -> Iterator[
                 final = batch
     except pa.ArrowInvalid as error:
         empty = "Empty CSV file" in str(error)
+        if empty and last:  # a header whose line does not end
+            raise _without_rows(path) from error
         raise DataError(
             f"{path} {'is empty' if empty else 'is not a readable table'}",
             expected="a header line, then one line an example",
@@ -69,9 +71,7 @@ def _read(path: Path, parse: pacsv.ParseOptions, limit: int | None) -> Iterator[
             else "take the tabs out of the fields, or use JSON lines",
         ) from error
     if final is None:
-        raise DataError(
-            f"{path} holds no rows", expected="lines after the header", received="a header alone", remedy=ADD_ROWS
-        )
+        raise _without_rows(path)
     # Arrow reads an unclosed quote up to the end of the file: the last field swallows all later rows.
     swallowed = final.column(-1)[-1].as_py()
     if "\n" in swallowed and not last.rstrip().endswith('"'):
@@ -81,6 +81,12 @@ def _read(path: Path, parse: pacsv.ParseOptions, limit: int | None) -> Iterator[
             received=f"a last field of {swallowed.count(chr(10)) + 1} lines: {swallowed[:60]!r}",
             remedy='close it, or write a quote inside a quoted field as ""',
         )
+
+
+def _without_rows(path: Path) -> DataError:
+    return DataError(
+        f"{path} holds no rows", expected="lines after the header", received="a header alone", remedy=ADD_ROWS
+    )
 
 
 def _last_line_and_longest_row(path: Path, quotes: bool, limit: int | None) -> tuple[str, int]:
@@ -101,7 +107,7 @@ def _last_line_and_longest_row(path: Path, quotes: bool, limit: int | None) -> t
 
 def with_numbers(splits: dict[str, Examples]) -> dict[str, Examples]:
     """Text columns turned into numbers where all of their cells in every split are numbers."""
-    kinds = {name: _Kind() for name in next(iter(splits.values())).column_names}
+    kinds = {name: _Kind() for examples in splits.values() for name in examples.column_names}
     for examples in splits.values():
         for batch in examples.batches():
             for name in kinds.keys() & set(batch.schema.names):

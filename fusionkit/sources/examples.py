@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +129,8 @@ class Examples:
         """
         # Metadata of pandas would make a column the index, and a missing label NA, when pandas reads the file.
         schema = self.schema.remove_metadata()
-        with pq.ParquetWriter(path, schema) as writer:
+        # Arrow would read a path like exp:1/store as an address, and needs names in UTF-8; an open file has no name.
+        with pa.OSFile(os.fsencode(path), "wb") as file, pq.ParquetWriter(file, schema) as writer:
             held: list[pa.RecordBatch] = []
             for batch in self.batches():
                 yield batch

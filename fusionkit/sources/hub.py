@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import yaml
 
 from fusionkit.errors import DataError, UsageError, first_line
 from fusionkit.sources.examples import PIECE_EXAMPLES, Examples, without_views
@@ -25,7 +26,11 @@ def read_hub(name: str, config: str | None, revision: str | None) -> dict[str, E
     import datasets
 
     # RuntimeError: a data set that is a Python script, which `datasets` no longer runs.
-    failures = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
+    # The others: a README.md whose header is broken, or lists configurations in a form that `datasets` does not check.
+    failures = (
+        OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError,
+        yaml.YAMLError, TypeError, KeyError, AttributeError,
+    )  # fmt: skip
 
     def load(place: str, chosen: str | None) -> dict[str, Examples]:
         with _quiet_retries():

@@ -110,8 +110,8 @@ def open_source(
     elif files:
         readers = {split: _reader_of(file, lines, columns) for split, file in files.items()}
         tables = {split: _read_file(file, readers[split], columns, limit, notes) for split, file in files.items()}
-        if all(reader in (read_csv, read_tsv) for reader in readers.values()):
-            tables = with_numbers(tables)
+        delimited = {split: tables[split] for split, reader in readers.items() if reader in (read_csv, read_tsv)}
+        tables |= with_numbers(delimited)
     elif path.is_dir():
         tables = _folder_as_hub(path, config)
     elif HUB_ID.fullmatch(source) and path.suffix.lower() not in FORMATS:
@@ -120,7 +120,7 @@ def open_source(
         raise UsageError(
             f"no such source: {source}",
             expected="a file, a folder of train/validation/test files, a datasets folder or a hub id",
-            received="a path that does not exist",
+            received="a device or a pipe" if path.exists() else "a path that does not exist",
             remedy="check the path",
         )
     if limit is not None:

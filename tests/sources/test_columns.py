@@ -33,8 +33,14 @@ GUESSES: list[tuple[dict[str, Any], Columns]] = [
     # No telling name: the strings that are longest, the list with the most different words.
     ({"title": ["hi"] * 16, "review": LONG, "stars": ["a", "b"] * 8}, Columns("review", labels=("title", "stars"))),
     ({"mots": [["un", "deux"]] * 16, "marques": [["O", "O"]] * 16}, Columns(tokens="mots", tags=("marques",))),
+    # Most rows have no list, so they have no tag for each word.
+    (
+        {"tokens": [["a", "b"]] * 4, "tags": [["O", "O"]] * 4, "notes": [["u", "v"], None, None, None]},
+        Columns(tokens="tokens", tags=("tags",)),
+    ),
     # A text beside lists that are no words of it is still the text.
     ({"text": LONG, "labels": [[1, 2]] * 16, "id": ["x"] * 16}, Columns(text="text")),
+    ({"text": LONG, "labels": [[0.0, 1.0]] * 16, "label": [{"id": 1}] * 16}, Columns(text="text")),
     ({"text": LONG, "keywords": [["u", "v", "w"]] * 16}, Columns(text="text")),
     ({"text": LONG, "tokens": [[101, 102]] * 16}, Columns(text="text")),
     # Few different values make a label; identifiers and free text do not.
@@ -57,7 +63,7 @@ def test_roles_are_guessed_from_names_and_types() -> None:
     for columns, expected in GUESSES:
         assert guess_columns(source_of(**columns)) == expected, columns
         seen += 1
-    assert seen == 18
+    assert seen == 20
 
 
 def test_large_strings_are_texts() -> None:

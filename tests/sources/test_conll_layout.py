@@ -99,6 +99,8 @@ def test_a_global_columns_comment_names_the_columns(tmp_path: Path) -> None:
         ("#NFL\tO\nrocks\tO\n\n#\tO\n", [["#NFL", "rocks"], ["#"]]),
         ("# O\nNFL B-team\n", [["#", "NFL"]]),  # a field a column: a word, though a blank follows
         ("# id = 1\n# O\nNFL B-team\n", [["#", "NFL"]]),
+        ("# intent = x\nEU NNP I-NP I-ORG\n", [["EU"]]),  # a comment, though it has as many fields as there are columns
+        ("# sent_id = 1\n1 EU NNP B-ORG\n2 rejects VBZ O\n", [["EU", "rejects"]]),
         ("a\tO\n# b\tO\n", [["a", "# b"]]),  # within a sentence nothing is a comment
     ],
 )

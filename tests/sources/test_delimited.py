@@ -67,7 +67,7 @@ def test_fields_of_a_mebibyte_stay_whole_across_the_reading_blocks(tmp_path: Pat
         ("text,label\na,1\nb,2,3\n", "Row #3"),
         ("text,label\na,1\nb\n", "Row #3"),
         ("text,label\n", "a header alone"),
-        ("text,label", "is empty"),
+        ("text,label", "a header alone"),
         ("\n", "is empty"),
         ("text,text,label\na,b,1\n", "two columns are called 'text'"),
         ('text,label\nok,1\nfine,"2\nfoo,2\nbar,3\n', "a quote is never closed"),

@@ -122,10 +122,11 @@ def test_a_configuration_that_is_missing_or_wrong_gives_the_choices(tmp_path: Pa
     assert "'german'" in str(caught.value)
 
 
-def test_a_folder_with_a_card_alone_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("header", ["license: mit", "title: a: b", "configs: [1]"])
+def test_a_folder_with_a_card_alone_or_a_broken_one_is_refused(tmp_path: Path, header: str) -> None:
     folder = tmp_path / "corpus"
     folder.mkdir()
-    (folder / "README.md").write_text("---\nlicense: mit\n---\n# About\n")
+    (folder / "README.md").write_text(f"---\n{header}\n---\n# About\n")
     with pytest.raises(UsageError, match="cannot load the data set"):
         open_source(str(folder))
 

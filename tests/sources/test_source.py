@@ -181,6 +181,13 @@ def test_a_column_missing_from_a_later_split_is_noted(tmp_path: Path) -> None:
     assert source.notes == ["test lacks column label, which train has"]
 
 
+@pytest.mark.parametrize("other", ["test.csv", "test.jsonl"])  # each is read before train
+def test_numbers_of_a_column_that_another_split_lacks_are_numbers(tmp_path: Path, other: str) -> None:
+    (tmp_path / "train.csv").write_text("text,score\na,3.5\nb,1\n")
+    (tmp_path / other).write_text("text\nunlabelled\n" if other == "test.csv" else '{"text": "unlabelled"}\n')
+    assert open_source(str(tmp_path)).splits["train"].schema.field("score").type == "double"
+
+
 def test_objects_without_any_key_are_no_usable_split(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("{}\n{}\n", encoding="utf-8")
     with pytest.raises(FusionkitError, match="no usable split"):
