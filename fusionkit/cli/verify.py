@@ -115,19 +115,14 @@ def _repair(store: Store, faults: dict[str, str], bars: ProgressBars, **how: Any
 
 def _encoder_of(store: Store, encoder: str | None, device: str, trust_remote_code: bool) -> Encoder:
     """The encoder that made the store; EncoderError if another one is at the place that the user or the store names."""
-    from fusionkit.encoder import load_encoder
-    from fusionkit.store.same_encoder import refuse_other_encoder
+    from fusionkit.tuning.encoder import encoder_of
 
-    identity = store.manifest["identity"]
-    loaded = load_encoder(
-        encoder or store.manifest["encoder"]["name"],
-        revision=identity["encoder"]["revision"] if encoder is None else None,
-        device=device,
-        compute_dtype=identity["compute_dtype"],
-        words=identity["columns"]["tokens"] is not None,
+    return encoder_of(
+        store.manifest["encoder"]["name"],
+        store.manifest["identity"],
+        device,
+        encoder,
         trust_remote_code=trust_remote_code,
-        untrained=identity["encoder"].get("untrained"),
+        wanted=f"the one that made {store.path}",
+        remedy="name the encoder that made it with --encoder",
     )
-    what = f"encoder {loaded.name!r} is not the one that made {store.path}"
-    refuse_other_encoder(loaded.identity, identity["encoder"], what, "name the encoder that made it with --encoder")
-    return loaded

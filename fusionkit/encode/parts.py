@@ -273,7 +273,7 @@ class PartEncoder:
             f"layer {plan['layers'][position]} of encoder {plan['encoder']['name']!r} is not finite in {plan['dtype']}",
             expected=f"numbers up to {torch.finfo(stored).max:g}",
             received="NaN" if nan else f"a largest value of {largest:g}",
-            remedy="encode with --dtype bfloat16 or float32"
+            remedy="encode anew (--overwrite) with --dtype bfloat16 or float32"
             if not nan and np.isfinite(largest)
             else "check the encoder's weights, and --compute-dtype",
         )

@@ -197,8 +197,8 @@ def refuse_over_budget(store: Place, plan: dict[str, Any], budget: int | None) -
     if size > budget:
         raise UsageError(
             "the store would be larger than --budget",
-            expected=f"up to {budget / 1e9:,.2f} GB",
-            received=f"{size / 1e9:,.2f} GB",
+            expected=f"up to {budget / 1e6:,.1f} MB",
+            received=f"{size / 1e6:,.1f} MB",
             remedy="choose fewer --layers or cheaper --rows (`fusionkit estimate` shows what each saves)",
         )
 

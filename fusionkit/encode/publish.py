@@ -131,7 +131,9 @@ def refuse_strangers(out: Place) -> None:
     """Raise UsageError if a store that is to be replaced has other files in its folder, such as runs: they would be
     lost. Hidden files do not count.
     """
-    names = {place.name for place in listed(out)} - OWN - {out.name}  # some object storage lists the folder itself
+    names = {place.name for place in listed(out)} - OWN
+    if not isinstance(out, Path):
+        names.discard(out.name)  # some object storage lists the folder itself
     strange = sorted(name for name in names if not name.startswith(".") and not name.endswith(".partial"))
     if strange:
         raise UsageError(
@@ -163,7 +165,7 @@ def _rename(draft: Path, out: Path) -> None:
             _copy(draft, out)
             return
         draft.replace(out)
-        shutil.rmtree(old)
+        shutil.rmtree(old, ignore_errors=True)  # over NFS a file that is open stays; the next encode removes the rest
     else:
         draft.replace(out)
     sync_folder(out.parent)

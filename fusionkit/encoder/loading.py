@@ -113,7 +113,7 @@ def load_encoder(
         tokenizer=tokenizer,
         layers=layers,
         hidden=hidden,
-        max_length=_max_length_of(config, tokenizer),
+        max_length=_max_length_of(model, config, tokenizer),
         parameters=sum(p.numel() for p in model.parameters()),
         sentence_rows=_sentence_rows_of(pooling, config, tokenizer, causal),
         identity={
@@ -196,15 +196,16 @@ def _accepted(model: Any, tokenizer: Any) -> frozenset[str]:
     return frozenset(inspect.signature(model.forward).parameters) - unused
 
 
-def _max_length_of(config: Any, tokenizer: Any) -> int:
-    """The model's number of positions, without those that models like RoBERTa reserve for their padding index; at most
-    the tokenizer's maximum length.
+def _max_length_of(model: Any, config: Any, tokenizer: Any) -> int:
+    """The model's number of positions, without those that models like RoBERTa reserve up to the padding index of their
+    table of positions; at most the tokenizer's maximum length.
     """
     positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
     if not isinstance(positions, int) or positions <= 0:
         positions = DEFAULT_MAX_LENGTH
-    elif "roberta" in config.model_type or config.model_type in ("camembert", "longformer", "mpnet"):
-        positions -= (config.pad_token_id or 0) + 1
+    else:
+        tables = (module for name, module in model.named_modules() if name.rpartition(".")[2] == "position_embeddings")
+        positions -= max((each + 1 for table in tables if (each := getattr(table, "padding_idx", None))), default=0)
     return int(min(positions, tokenizer.model_max_length))
 
 
@@ -232,15 +233,18 @@ def _pooling_of(place: str, revision: str | None) -> dict[str, Any] | None:
 
 def _sentence_rows_of(pooling: dict[str, Any] | None, config: Any, tokenizer: Any, causal: bool) -> str:
     """The rows for sentences, the first rule that holds: ``mean`` for a model trained with mean pooling; ``last`` if it
-    was trained with the last token, or is causal, so that only the last token sees the whole text; ``cls`` if it has a
-    CLS token and is no encoder–decoder; else ``mean``.
+    was trained with the last token, or is causal, so that only the last token sees the whole text; in a model that is
+    no encoder–decoder ``cls`` if texts begin with the CLS token, ``last`` if they end with it (XLNet); else ``mean``.
     """
     fields = pooling or {}
     if fields.get("pooling_mode_mean_tokens") or fields.get("pooling_mode") == "mean":
         return "mean"
     if causal or fields.get("pooling_mode_lasttoken") or fields.get("pooling_mode") == "lasttoken":
         return "last"
-    return "cls" if tokenizer.cls_token_id is not None and not config.is_encoder_decoder else "mean"
+    if tokenizer.cls_token_id is None or config.is_encoder_decoder:
+        return "mean"
+    ids = tokenizer("a b")["input_ids"]
+    return next((rows for rows, end in (("cls", ids[:1]), ("last", ids[-1:])) if tokenizer.cls_token_id in end), "mean")
 
 
 def _weights_hash(model: Any, missing_keys: Collection[str]) -> str:

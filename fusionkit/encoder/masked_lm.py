@@ -64,6 +64,13 @@ def load_masked_lm(
             received=type(tokenizer).__name__,
             remedy=REMEDY,
         )
+    if tokenizer.mask_token_id >= (known := len(encoder.get_input_embeddings().weight)):
+        raise EncoderError(
+            f"encoder {reference!r} has no embedding for its mask token",
+            expected=f"a number below {known:,}",
+            received=f"{tokenizer.mask_token} with number {tokenizer.mask_token_id:,}",
+            remedy="save the model after model.resize_token_embeddings(len(tokenizer))",
+        )
     head = _own_head(reference, place, options) if made_of == OWN else _embeddings_head(reference, encoder)
     special = np.unique(np.array(tokenizer.all_special_ids, dtype=np.int64))
     every = np.unique(np.array([i for i in tokenizer.get_vocab().values() if i < head.vocabulary], dtype=np.int64))

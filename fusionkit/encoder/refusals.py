@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import transformers
 
 from fusionkit.encoder.reference import CHOICES
 from fusionkit.errors import EncoderError, FusionkitError, StoppedError, UntrustedCodeError, UsageError, first_line
+from fusionkit.machine.memory import out_of_memory
 
 # Remedies where an encoder cannot be loaded.
 CHECK_PLACE = "check the path or id, its revision, and the network"
@@ -49,7 +51,13 @@ def loading_errors(reference: str) -> Iterator[None]:
     except FusionkitError:
         raise
     except Exception as error:  # OSError, ValueError, KeyError, ImportError and the libraries' own
+        _refuse_short_memory(reference, error)
         received = first_line(error, kind=True)
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "free some space where the hub's cache lies (HF_HOME)"
+            raise EncoderError(
+                f"the disk is full: cannot load {reference!r}", received=received, remedy=remedy
+            ) from error
         if "custom code" in received:  # the words of transformers for code that is not trusted
             raise UntrustedCodeError(
                 f"the encoder {reference!r} brings code of its own",
@@ -62,6 +70,15 @@ def loading_errors(reference: str) -> Iterator[None]:
             expected=CHOICES,
             received=received,
             remedy=SAVE_AGAIN if "safetensors" in received and _is_pickled(reference) else CHECK_PLACE,
+        ) from error
+
+
+def _refuse_short_memory(reference: str, error: Exception) -> None:
+    if (short := out_of_memory(error)) is not None:
+        raise EncoderError(
+            f"the encoder {reference!r} does not fit into memory",
+            received=short,
+            remedy="end other work on this device, or choose another --device or a smaller encoder",
         ) from error
 
 
@@ -111,6 +128,7 @@ def probe(reference: str, model: Any, device: torch.device) -> tuple[int, int, b
     except StoppedError:
         raise
     except Exception as error:
+        _refuse_short_memory(reference, error)
         raise EncoderError(
             f"encoder {reference!r} does not run on text alone",
             expected="a model that takes input_ids and attention_mask",

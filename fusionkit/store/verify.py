@@ -75,6 +75,12 @@ def refuse_changed_files(path: Path, recorded: dict[str, str]) -> None:
     found = small_files(path)
     if found != recorded:
         changed = min(name for name, _ in found.items() ^ recorded.items())
+        if changed in found and changed not in recorded:  # of a file browser or a notebook: the store is not damaged
+            raise StoreError(
+                f"{path} holds a file that is not its own: {changed}",
+                expected="the files that were planned",
+                remedy="move it elsewhere, then run the same command again",
+            )
         received = "another file" if changed in found else "none"
         raise damaged(path, f"{changed} as it was planned", received, "encode again with --overwrite")
 

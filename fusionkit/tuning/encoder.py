@@ -53,6 +53,7 @@ def encoder_of(
     *,
     trust_remote_code: bool = False,
     dtype: str | None = None,
+    wanted: str = "the recorded one",
     remedy: str = "put that encoder back, or encode again with this one",
 ) -> Encoder:
     """The encoder of stored states, frozen, checked by its identity.
@@ -60,7 +61,7 @@ def encoder_of(
     Args:
         name: as it was recorded. encoding: as a run records it, or the identity of a store. place: where the encoder is
             now, if the user named another place. dtype: of its weights; None is the one that they were hashed in.
-        remedy: where it is another encoder.
+        wanted, remedy: words of the error where it is another encoder.
 
     Raises:
         EncoderError: it cannot be loaded, or is another one.
@@ -82,7 +83,7 @@ def encoder_of(
         if place is None:
             _refuse_absent(error, name, identity.get("revision"))
         raise
-    what = f"encoder {loaded.name!r} is not the recorded one"
+    what = f"encoder {loaded.name!r} is not {wanted}"
     refuse_other_encoder(loaded.identity, identity, what, remedy)
     if dtype is None or dtype == hashed:
         return loaded

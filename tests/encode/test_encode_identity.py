@@ -118,17 +118,18 @@ def test_overwrite_replaces_other_work(few: Source, encoded: Encoding, store: Pa
     assert [path.name for path in store.parent.iterdir()] == ["s"]
 
 
+@pytest.mark.parametrize("name", ["runs", "s"])  # also a folder with the store's own name, as a copy makes it
 def test_overwrite_removes_no_files_that_are_not_the_stores(
-    few: Source, encoded: Encoding, content: Callable[[Path], dict[str, bytes]], store: Path
+    few: Source, encoded: Encoding, content: Callable[[Path], dict[str, bytes]], store: Path, name: str
 ) -> None:
-    (store / "runs").mkdir()
-    (store / "runs" / "run.json").write_text("{}")
+    (store / name).mkdir()
+    (store / name / "run.json").write_text("{}")
     before = content(store)
     with pytest.raises(UsageError, match="--overwrite would remove them") as caught:
         encoded(few, store, rows="cls", overwrite=True)
-    assert caught.value.received == "runs"
+    assert caught.value.received == name
     assert content(store) == before
-    half = store / "runs" / ".run.json.1.partial"  # of a fit that is running
+    half = store / name / ".run.json.1.partial"  # of a fit that is running
     half.touch()
     assert encoded(few, store, overwrite=False).outcome == "complete"
     assert half.exists()

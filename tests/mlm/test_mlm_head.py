@@ -147,6 +147,15 @@ def test_an_encoder_without_a_mask_token_is_refused(checkpoint: Callable[[str], 
         load_encoder(str(tmp_path), device="cpu", lm_head="own")
 
 
+def test_a_mask_token_without_an_embedding_is_refused(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    hf.AutoModelForMaskedLM.from_pretrained(checkpoint("bert")).save_pretrained(tmp_path)
+    tokenizer = hf.AutoTokenizer.from_pretrained(checkpoint("bert"))
+    tokenizer.add_special_tokens({"mask_token": "[HIDDEN]"})
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(EncoderError, match="has no embedding for its mask token"):
+        load_encoder(str(tmp_path), device="cpu", lm_head="embeddings")
+
+
 def weights(d: int = 3, e: int = 2, v: int = 5) -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
     shapes = {"dense": (e, d), "layer_norm": (e,), "decoder": (v, e)}
