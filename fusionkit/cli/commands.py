@@ -97,9 +97,11 @@ class CliCommands:
             if self.settings is not None and missing:  # floors are learned in this process
                 from fusionkit.cluster import open_cluster
                 from fusionkit.cluster.executor import ClusterExecutorFactory
+                from fusionkit.cluster.settings import with_threads
 
-                workers = stack.enter_context(open_cluster(self.settings))
-                cluster = ClusterExecutorFactory(workers, self.settings, progress.note, self.device, self.threads)
+                settings = with_threads(self.settings, self.threads)
+                workers = stack.enter_context(open_cluster(settings))
+                cluster = ClusterExecutorFactory(workers, settings, progress.note, self.device, self.threads)
             for note in sweep.notes if len(there) < len(sweep.specs) else ():
                 progress.say(note)
             logs.catch_up(there)

@@ -139,6 +139,12 @@ def _check_memory(memory: str) -> None:
         )
 
 
+def with_threads(settings: ClusterSettings, threads: int) -> ClusterSettings:
+    """The settings under which each worker has cores for so many threads: a sweep's own, which may be more."""
+    enough = settings.kind not in KINDS or threads <= (settings.threads or 1)
+    return settings if enough else dataclasses.replace(settings, threads=threads)
+
+
 def _check_kind(kind: str) -> None:
     """Raise UsageError for no kind of cluster, or an address that lacks host or port: Dask would wait for a minute."""
     if kind in KINDS:

@@ -33,6 +33,7 @@ STARTS = 3
 DISCONNECTED = 30.0  # seconds after which a job is cancelled that runs, but whose worker has disconnected
 LOG_BYTES, LOG_LINES = 4000, 12
 GONE_SECONDS = 10.0
+UNREACHED = f"the scheduler listens on {LOOPBACK}, which no other machine reaches: set interface or host"
 # Slurm's reasons for which a job would wait forever.
 HOPELESS = {
     "PartitionConfig", "PartitionTimeLimit", "PartitionNodeLimit", "BadConstraints", "AccountNotAllowed",
@@ -123,12 +124,14 @@ class SlurmCluster:
         if self._dead_starts:
             number = self._dead_starts[-1]
             log = log_file(self._settings, self._name, number)
-            return f"job {number} ended with: {_end_of(log)} ({log})"
+            unreached = f"; {UNREACHED}" if self._is_unreachable() and not self._came else ""
+            return f"job {number} ended with: {_end_of(log)} ({log}){unreached}"
         if (job := next(iter(self._waiting.values()), None)) is not None:
             return f"a job is {job.state} in Slurm's queue: {job.reason}"
-        if self._settings.interface is None and self._settings.host == LOOPBACK:
-            return f"the scheduler listens on {LOOPBACK}, which no other machine reaches: set interface or host"
-        return None
+        return UNREACHED if self._is_unreachable() else None
+
+    def _is_unreachable(self) -> bool:
+        return self._settings.interface is None and self._settings.host == LOOPBACK
 
     def cancel(self) -> None:
         """Cancel all jobs, and wait up to :data:`GONE_SECONDS` until Slurm has ended them."""

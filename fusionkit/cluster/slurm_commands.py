@@ -96,9 +96,12 @@ def try_cancel(name: str, numbers: tuple[int, ...]) -> bool:
 
 
 def offers_gpus(partition: str | None) -> bool:
-    """Whether a node of the partition, or of any, has GPUs."""
-    which = [] if partition is None else [f"--partition={partition}"]
-    return "gpu" in _run(["sinfo", "--noheader", "--format=%G", *which]).stdout
+    """Whether a node of the partition, or else of the one that sbatch would take, has GPUs."""
+    chosen = partition or os.environ.get("SBATCH_PARTITION")
+    which = [] if chosen is None else [f"--partition={chosen}"]
+    lines = _run(["sinfo", "--noheader", "--format=%P %G", *which]).stdout.splitlines()
+    default = [line for line in lines if line.split(" ")[0].endswith("*")]  # Slurm's mark of the default partition
+    return any("gpu" in line.split()[-1] for line in (default if chosen is None and default else lines) if line.strip())
 
 
 def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:

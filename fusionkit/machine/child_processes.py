@@ -59,9 +59,10 @@ class ChildProcess(Channel):
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
         with theirs:
             handle = theirs.fileno()
+            paths = [each for each in sys.path if isinstance(each, str)]  # Python skips others, e.g. a Path
             # -P: the child would import `json` and `signal` from the working folder, if they are there.
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", BOOT, str(handle), module, json.dumps(sys.path)],
+                [sys.executable, "-P", "-c", BOOT, str(handle), module, json.dumps(paths)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=subprocess.STDOUT,

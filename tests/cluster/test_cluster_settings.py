@@ -19,6 +19,7 @@ from fusionkit.cluster.dask_config import started
 from fusionkit.cluster.job_script import job_script
 from fusionkit.cluster.local import devices, environments_of
 from fusionkit.cluster.part_map import _told
+from fusionkit.cluster.settings import with_threads
 from fusionkit.encode.batches import Part
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.machine.resources import cores
@@ -288,3 +289,9 @@ def test_new_processes_of_a_cluster_do_not_look_into_the_working_folder_first_an
 def test_more_workers_than_gpus_are_refused(given: dict[str, Any], gpus: list[str]) -> None:
     with pytest.raises(UsageError, match="more workers than GPUs"):
         environments_of(ClusterSettings(**given), gpus)
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [("local", 4), ("slurm", 4), ("tcp://head:8786", None)])
+def test_a_sweep_with_more_threads_has_cores_for_them(kind: str, wanted: int | None) -> None:
+    assert with_threads(ClusterSettings(kind=kind), 4).threads == wanted
+    assert with_threads(ClusterSettings(threads=8), 4).threads == 8

@@ -130,7 +130,7 @@ def forecast(
             for key, alike in parts.items()
         ],
     )
-    return found, prepared.notes
+    return found, [*prepared.notes, *chosen.notes]
 
 
 class Measurements:

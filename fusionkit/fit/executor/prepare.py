@@ -95,7 +95,8 @@ def prepare(
     if failed and not retry_failed:
         notes.append(f"{len(failed)} of them failed; --retry-failed tries them again")
     for spec in there:
-        runs.drop_state(spec)  # left by a process that was killed after it wrote the run
+        if records[spec]["status"] != "failed":  # --retry-failed goes on from the state of a failed run
+            runs.drop_state(spec)  # left by a process that was killed after it wrote the run
         changed = source_notes(spec, records[spec].get("sources"))
         notes += [f"{note}; runs that are there keep what they learned with it as it was" for note in changed]
     notes += strange_draws(draws, missing, store.name)

@@ -114,12 +114,18 @@ def test_a_unit_whose_memory_does_not_suffice_is_halved_until_it_does(
     ]
 
 
-def test_failed_runs_are_tried_again_when_asked_for_and_only_then(store: Store, tmp_path: Path, watch: Any) -> None:
+def test_failed_runs_are_tried_again_when_asked_for_and_only_then(
+    store: Store, tmp_path: Path, watch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sound, other = specs_of(store, "last", "linear")
     wild = dataclasses.replace(sound, lr=99.0, weight_decay=50.0, epochs=40)
     runs = RunsFolder(tmp_path / "runs")
     assert [each["status"] for each in fit(store, [wild, other], runs, watch)] == ["failed", "finished"]
-    fit(store, [wild, other], runs, watch)
+    with monkeypatch.context() as patch:
+        dropped = list[RunSpec]()
+        patch.setattr(RunsFolder, "drop_state", lambda _, spec: dropped.append(spec))
+        fit(store, [wild, other], runs, watch)
+    assert dropped == [other]  # the failed one goes on from its state when it is tried again
     assert len(watch.ended) == 2
     assert watch.said[-2:] == [
         "2 of 2 runs there already", "1 of them failed; --retry-failed tries them again"
