@@ -85,7 +85,7 @@ class CliCommands:
         found = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
         there = [record for record in found if counts_as_done(record, self.retry_failed, sweep.halving)]
         heads = [spec for spec in sweep.specs if not spec.is_floor]
-        missing = sum(not is_floor(record) for record in there) < len(heads)
+        missing = len(heads) - sum(not is_floor(record) for record in there)
         logs = Logs(self.log_to, runs, console.print)
         with (
             self._own_threads(),
@@ -97,9 +97,9 @@ class CliCommands:
             if self.settings is not None and missing:  # floors are learned in this process
                 from fusionkit.cluster import open_cluster
                 from fusionkit.cluster.executor import ClusterExecutorFactory
-                from fusionkit.cluster.settings import with_threads
+                from fusionkit.cluster.settings import for_sweep
 
-                settings = with_threads(self.settings, self.threads)
+                settings = for_sweep(self.settings, self.threads, missing)
                 workers = stack.enter_context(open_cluster(settings))
                 cluster = ClusterExecutorFactory(workers, settings, progress.note, self.device, self.threads)
             for note in sweep.notes if len(there) < len(sweep.specs) else ():

@@ -139,10 +139,15 @@ def _check_memory(memory: str) -> None:
         )
 
 
-def with_threads(settings: ClusterSettings, threads: int) -> ClusterSettings:
-    """The settings under which each worker has cores for so many threads: a sweep's own, which may be more."""
-    enough = settings.kind not in KINDS or threads <= (settings.threads or 1)
-    return settings if enough else dataclasses.replace(settings, threads=threads)
+def for_sweep(settings: ClusterSettings, threads: int, runs: int) -> ClusterSettings:
+    """The settings for a sweep: a worker has cores for its ``threads``, and Slurm starts no more workers than ``runs``
+    are left.
+    """
+    if settings.kind in KINDS and threads > (settings.threads or 1):
+        settings = dataclasses.replace(settings, threads=threads)
+    if settings.kind == "slurm" and (settings.workers or 1) > runs:
+        settings = dataclasses.replace(settings, workers=runs)
+    return settings
 
 
 def _check_kind(kind: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from distributed import Client, Scheduler
+from distributed import Client, Scheduler, SchedulerPlugin
 
 from fusionkit.cluster import slurm_commands
 from fusionkit.cluster.certificates import FILES, certified
@@ -41,6 +41,19 @@ HOPELESS = {
 }  # fmt: skip
 
 
+class _Arrivals(SchedulerPlugin):
+    """The numbers of all jobs that were ever workers. A look at the scheduler would miss those that came and went
+    before it, as workers do whose time ends while a store is planned.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: set[int] = set()
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        if (name := str(scheduler.workers[worker].name)).isdecimal():
+            self.jobs.add(int(name))
+
+
 class SlurmCluster:
     """See :class:`fusionkit.cluster.protocol.Cluster`.
 
@@ -53,7 +66,8 @@ class SlurmCluster:
         self._scheduler, self._settings, self._name, self._script = scheduler, settings, name, script
         self._jobs: set[int] = set()  # submitted, and not known to have ended
         self._arrived: dict[int, float] = {}  # jobs of these that became workers: when each was last seen
-        self._came = False  # whether any job ever was a worker
+        self._ever = _Arrivals()
+        scheduler.add_plugin(self._ever, name=f"arrivals-{name}")
         self._dead_starts: list[int] = []  # jobs that ended before they were workers, since the last that became one
         self._waiting: dict[int, slurm_commands.JobState] = {}  # jobs that waited at the last look
         self._hopeless: set[int] = set()
@@ -80,7 +94,7 @@ class SlurmCluster:
         now = time.monotonic()
         here = self._workers_here()
         if here - self._arrived.keys():
-            self._came, self._dead_starts, self._pause = True, [], FIRST_LOOK
+            self._dead_starts, self._pause = [], FIRST_LOOK
         self._arrived.update(dict.fromkeys(here, now))
         if len(here) >= self.workers:
             self._pause, self._next_look, self._waiting = FIRST_LOOK, 0.0, {}
@@ -100,12 +114,12 @@ class SlurmCluster:
 
     def _replace(self, ended: set[int], here: set[int]) -> None:
         """Submit new jobs for ended ones: at once for lost workers, ever later for jobs that never became workers."""
-        dead = sorted(ended - self._arrived.keys())
+        dead = sorted(ended - self._ever.jobs)
         self._dead_starts += dead
         self._jobs -= ended
         for number in ended:
             self._arrived.pop(number, None)
-        enough = max(STARTS, self.workers) if self._jobs else STARTS if self._came else 1
+        enough = max(STARTS, self.workers) if self._jobs else STARTS if self._ever.jobs else 1
         if dead and not here and not self._jobs - self._waiting.keys() and len(self._dead_starts) >= enough:
             raise self._failed("the jobs end before their workers connect")
         if ended and not dead:
@@ -124,7 +138,7 @@ class SlurmCluster:
         if self._dead_starts:
             number = self._dead_starts[-1]
             log = log_file(self._settings, self._name, number)
-            unreached = f"; {UNREACHED}" if self._is_unreachable() and not self._came else ""
+            unreached = f"; {UNREACHED}" if self._is_unreachable() and not self._ever.jobs else ""
             return f"job {number} ended with: {_end_of(log)} ({log}){unreached}"
         if (job := next(iter(self._waiting.values()), None)) is not None:
             return f"a job is {job.state} in Slurm's queue: {job.reason}"

@@ -19,7 +19,7 @@ from fusionkit.cluster.dask_config import started
 from fusionkit.cluster.job_script import job_script
 from fusionkit.cluster.local import devices, environments_of
 from fusionkit.cluster.part_map import _told
-from fusionkit.cluster.settings import with_threads
+from fusionkit.cluster.settings import for_sweep
 from fusionkit.encode.batches import Part
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.machine.resources import cores
@@ -291,7 +291,12 @@ def test_more_workers_than_gpus_are_refused(given: dict[str, Any], gpus: list[st
         environments_of(ClusterSettings(**given), gpus)
 
 
-@pytest.mark.parametrize(("kind", "wanted"), [("local", 4), ("slurm", 4), ("tcp://head:8786", None)])
-def test_a_sweep_with_more_threads_has_cores_for_them(kind: str, wanted: int | None) -> None:
-    assert with_threads(ClusterSettings(kind=kind), 4).threads == wanted
-    assert with_threads(ClusterSettings(threads=8), 4).threads == 8
+@pytest.mark.parametrize(
+    ("kind", "threads", "workers"), [("local", 4, 8), ("slurm", 4, 3), ("tcp://head:8786", None, 8)]
+)
+def test_a_sweep_has_cores_for_its_threads_and_no_jobs_without_runs(
+    kind: str, threads: int | None, workers: int
+) -> None:
+    found = for_sweep(ClusterSettings(kind=kind, workers=8), threads=4, runs=3)
+    assert (found.threads, found.workers) == (threads, workers)
+    assert for_sweep(ClusterSettings(threads=8), threads=4, runs=3).threads == 8

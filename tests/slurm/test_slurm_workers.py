@@ -81,6 +81,16 @@ def test_each_worker_is_one_job_with_one_gpu_and_one_that_is_cancelled_is_replac
         assert all("Registered to" in log.read_text() for log in logs)
 
 
+def test_workers_that_came_and_went_before_anybody_looked_are_replaced(empty: Any, folder: Path, until: Until) -> None:
+    with open_slurm(settings(folder)) as cluster:
+        until(lambda: len(cluster.client.nthreads()) == 2)
+        first = set(empty.jobs())
+        empty.run("scancel", *map(str, first))  # as Slurm does when their time is over
+        until(lambda: empty.jobs() == {})
+        until(lambda: healed(cluster) == 2)
+        assert not first & set(empty.jobs())
+
+
 @pytest.mark.parametrize(
     ("given", "error", "says"),
     [
