@@ -83,7 +83,7 @@ def test_each_worker_is_one_job_with_one_gpu_and_one_that_is_cancelled_is_replac
 
 def test_workers_that_came_and_went_before_anybody_looked_are_replaced(empty: Any, folder: Path, until: Until) -> None:
     with open_slurm(settings(folder)) as cluster:
-        until(lambda: len(cluster.client.nthreads()) == 2)
+        until(lambda: len(cluster.client.scheduler_info()["workers"]) == 2)
         first = set(empty.jobs())
         empty.run("scancel", *map(str, first))  # as Slurm does when their time is over
         until(lambda: empty.jobs() == {})

@@ -76,9 +76,9 @@ def generator_of(seed: int, device: torch.device) -> torch.Generator:
 
 
 def with_run_dropout(module: nn.Module, generators: Sequence[torch.Generator]) -> None:
-    """Replace every ``nn.Dropout`` below a module by :class:`RunDropout`."""
-    for name, child in module.named_children():
-        if isinstance(child, nn.Dropout):
+    """Replace every ``nn.Dropout`` below a module by :class:`RunDropout`; not subclasses, which may drop otherwise."""
+    for name, child in [*module._modules.items()]:  # each place of a module that has several
+        if type(child) is nn.Dropout:
             setattr(module, name, RunDropout(child.p, generators))
-        else:
+        elif child is not None:
             with_run_dropout(child, generators)

@@ -24,14 +24,24 @@ _tried: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
 def can_stack_own(model: FusedModel) -> bool:
-    """True for fusionkit's own parts, and for others that give the same numbers when they are stacked."""
-    if all(type(module).__module__.startswith(OURS) for module in model.modules()):
+    """True for parts of fusionkit and of torch that are known, and for others that give the same numbers when they are
+    stacked.
+    """
+    if all(type(module).__module__.startswith(OURS) and not _is_doubtful(module) for module in model.modules()):
         return True
     if model not in _tried:
         # A stack would make two weights of one with two names.
         tied = len(list(model.named_parameters(remove_duplicate=False))) != len(list(model.parameters()))
         _tried[model] = not tied and _stacks(model)
     return _tried[model]
+
+
+def _is_doubtful(module: nn.Module) -> bool:
+    """Whether a torch module draws or counts in a way that vmap may refuse, or has a layer in two places."""
+    layers = [child for child in module.children() for _ in child.parameters()]
+    places = [child for child in module._modules.values() if child is not None for _ in child.parameters()]
+    draws = isinstance(module, nn.modules.dropout._DropoutNd) and type(module) is not nn.Dropout
+    return draws or isinstance(module, nn.modules.batchnorm._NormBase) or len(layers) < len(places)
 
 
 def _stacks(model: FusedModel) -> bool:
@@ -42,7 +52,7 @@ def _stacks(model: FusedModel) -> bool:
             for each in pair:
                 each.train()
                 for module in each.modules():
-                    if isinstance(module, nn.Dropout):
+                    if type(module) is nn.Dropout:
                         module.eval()  # a stack replaces these by its own
                 for weights in each.parameters():
                     weights.copy_(0.3 * torch.randn(weights.shape, generator=generator))

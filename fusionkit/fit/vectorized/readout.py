@@ -33,9 +33,10 @@ def chain_of(score: nn.Module) -> list[Step] | None:
     """The steps of a chain; None for any other module. ``nn.Dropout`` occurs in a model that is not stacked."""
     steps = [("", score)]
     if type(score) is nn.Sequential:
-        steps = [(f"{name}.", step) for name, step in score.named_children()]
+        # Not named_children(), which leaves out a module that stands in the chain for the second time.
+        steps = [(f"{name}.", step) for name, step in score._modules.items() if step is not None]
     linear = [type(step) is nn.Linear and step.bias is not None for _, step in steps]
-    known = [isinstance(step, (nn.ReLU, nn.Dropout, RunDropout)) for _, step in steps]
+    known = [type(step) in (nn.ReLU, nn.Dropout, RunDropout) for _, step in steps]  # a subclass may compute otherwise
     return steps if any(linear) and all(a or b for a, b in zip(linear, known, strict=True)) else None
 
 

@@ -20,6 +20,7 @@ from fusionkit.fit.loader.gpu import GpuLoader
 from fusionkit.fit.loader.minibatches import SeparateLoaders
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.inputs import UnitInputs
+from fusionkit.fit.vectorized.readout import chain_of, chained
 from fusionkit.fit.vectorized.stack import can_stack, stack_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.specs import RunSpec
@@ -127,6 +128,37 @@ class Wide(Looking):
         return Softmax(nn.Linear(width, classes))
 
 
+class Twice(Looking):
+    """A head function whose activation, or layer, stands in two places."""
+
+    def __new__(cls, width: int, classes: int, dropout: float) -> Any:
+        shared = nn.ReLU()
+        return Softmax(nn.Sequential(nn.Linear(width, 8), shared, nn.Linear(8, 8), shared, nn.Linear(8, classes)))
+
+
+class SameLayer(Looking):
+    def __new__(cls, width: int, classes: int, dropout: float) -> Any:
+        shared = nn.Linear(width, width)
+        return Softmax(nn.Sequential(shared, nn.ReLU(), shared, nn.Linear(width, classes)))
+
+
+class RowDropout(nn.Dropout):
+    """It drops whole rows."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input * torch.rand(len(input), 1).gt(self.p) if self.training else input
+
+
+class DroppingRows(Looking):
+    def __new__(cls, width: int, classes: int, dropout: float) -> Any:
+        return Softmax(nn.Sequential(RowDropout(0.5), nn.Linear(width, classes)))
+
+
+class AlphaDropping(Looking):
+    def __new__(cls, width: int, classes: int, dropout: float) -> Any:
+        return Softmax(nn.Sequential(nn.AlphaDropout(0.5), nn.Linear(width, classes)))
+
+
 class Leaking(Gated):
     """It sees other examples."""
 
@@ -163,6 +195,21 @@ def model_of(fusion: str, head: str = "linear-tagger") -> Any:
 )
 def test_what_vmap_does_not_know_is_trained_one_after_another(fusion: str, stacks: bool) -> None:
     assert can_stack(model_of(f"own_lab:{fusion}")) is stacks
+
+
+@pytest.mark.parametrize(
+    ("head", "stacks"), [("Twice", True), ("SameLayer", False), ("DroppingRows", False), ("AlphaDropping", False)]
+)
+def test_a_head_made_of_torch_modules_is_stacked_only_where_that_gives_the_same(head: str, stacks: bool) -> None:
+    assert can_stack(model_of("linear", f"own_lab:{head}")) is stacks
+
+
+def test_an_activation_that_stands_twice_in_a_head_acts_twice() -> None:
+    score = model_of("linear", "own_lab:Twice").head.get_submodule("score")
+    steps, rows = chain_of(score), torch.randn(5, 8)
+    assert steps is not None
+    weights = {name: weight.detach()[None] for name, weight in score.named_parameters()}
+    torch.testing.assert_close(chained(steps, weights, rows)[0], score(rows).detach())
 
 
 @pytest.mark.parametrize("fusion", [Gated, Reading])
