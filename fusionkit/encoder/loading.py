@@ -205,7 +205,8 @@ def _max_length_of(model: Any, config: Any, tokenizer: Any) -> int:
         positions = DEFAULT_MAX_LENGTH
     else:
         tables = (module for name, module in model.named_modules() if name.rpartition(".")[2] == "position_embeddings")
-        positions -= max((each + 1 for table in tables if (each := getattr(table, "padding_idx", None))), default=0)
+        reserved = (at + 1 for table in tables if (at := getattr(table, "padding_idx", None)) is not None)
+        positions -= max(reserved, default=0)
     return int(min(positions, tokenizer.model_max_length))
 
 

@@ -184,16 +184,12 @@ def _with_few_values(examples: Examples, names: list[str]) -> tuple[str, ...]:
 def _tag_columns(first: pa.Table, tokens: str, lists: list[str]) -> tuple[str, ...]:
     words = pc.list_value_length(first.column(tokens).slice(0, 100))
     ordered = _by_name(TAGS, lists) + [name for name in lists if name.lower() not in TAGS]
+
+    def share(name: str) -> float:
+        as_long = pc.equal(pc.list_value_length(first.column(name).slice(0, 100)), words)
+        found: float | None = pc.mean(pc.fill_null(as_long, False)).as_py()
+        return found or 0.0
+
     # A list column counts as tags where most rows have as many entries as words: a ragged
     # one must still be recognised, so that it can be reported.
-    return tuple(
-        name
-        for name in ordered
-        if (
-            pc.mean(
-                pc.fill_null(pc.equal(pc.list_value_length(first.column(name).slice(0, 100)), words), False)
-            ).as_py()
-            or 0
-        )
-        >= 0.5
-    )
+    return tuple(name for name in ordered if share(name) >= 0.5)
