@@ -45,13 +45,16 @@ class _Escaping(Console):
         return super().render_str(printable(text), **how)
 
 
+PLAIN: dict[str, Any] = {"markup": False, "highlight": False, "emoji": False}
+
+
 def out() -> Console:
-    """Standard output, without markup, so that brackets in data stay brackets. A pipe gets a fixed width."""
-    return _Escaping(markup=False, highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    """Standard output. Brackets and words like ``:fire:`` in data stay as they are. A pipe gets a fixed width."""
+    return _Escaping(**PLAIN, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def log() -> Console:
-    return _Escaping(stderr=True, markup=False, highlight=False, width=None if sys.stderr.isatty() else PIPE_WIDTH)
+    return _Escaping(stderr=True, **PLAIN, width=None if sys.stderr.isatty() else PIPE_WIDTH)
 
 
 def say_at_once(line: str) -> None:
@@ -232,13 +235,13 @@ class ProgressBars:
     def __init__(self) -> None:
         self._console = log()
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[unit]}"),
+            TextColumn("{task.fields[unit]}", markup=False),
             TimeElapsedColumn(),
             Remaining(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             console=self._console,
             disable=not self._console.is_terminal,  # it still counts
         )

@@ -28,12 +28,16 @@ if TYPE_CHECKING:
 @click.command()
 @encoding_options
 @click.option("--out", "store", required=True, type=PLACE, help="Folder, or s3://… address.")
-@click.option("--overwrite", is_flag=True, help="Replace a store of other content; other files there are refused.")
+@click.option(
+    "--overwrite", is_flag=True, help="Encode anew, in place of the store that is there; other files there are refused."
+)
 @click.option("--budget", help="Refuse to make a store larger than this, uncompressed, e.g. 50GB.")
 @click.option("--parts", help="I/N: encode only the I-th of N shares, for array jobs; 0/N only plans.")
 @cluster_options
 @click.option(
-    "--workers", type=click.IntRange(min=1), help="Processes of the cluster. [default: one per GPU, or per core]"
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Processes of the cluster. [default: one per GPU, or per core; with slurm 1]",
 )
 @JSON_OPTION
 def encode(

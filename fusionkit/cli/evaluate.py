@@ -26,7 +26,7 @@ from fusionkit.plural import counted
 @column_options
 @click.option("--config", help="Configuration of a hub data set.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Read only the first N examples of a source.")
-@click.option("--errors", type=FOLDER, help="Write wrongly answered examples to this CSV file.")
+@click.option("--errors", type=FOLDER, metavar="FILE", help="Write wrongly answered examples to this CSV file.")
 @click.option(
     "--keep", is_flag=True, help="Over a store: save the answers on test beside the runs, for `results --over both`."
 )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=FOLDER)
-@click.option("--out", "page", required=True, type=FOLDER, help="The page to write, report.html.")
+@click.option("--out", "page", required=True, type=FOLDER, metavar="FILE", help="The page to write, report.html.")
 @click.option("--figures", type=FOLDER, help="Folder for every figure: SVG, PNG, CSV, Vega-Lite.")
 @click.option("--baseline", help="Fusion, or fusion with its method, to compare with. [default: last]")
 @click.option("--store", "stores", multiple=True, type=PLACE, help="A store or a folder of stores, if not beside RUNS.")

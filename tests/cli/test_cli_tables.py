@@ -113,9 +113,10 @@ def test_latex_of_failed_runs_has_no_score() -> None:
     assert latex(summary(record("last", None))).splitlines()[4].startswith(r"tagging & tags & last & – &")
 
 
-def test_brackets_in_a_name_stay_brackets(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(summary(record("last", 0.5, label="[bold]tags[/bold]")), capsys)
-    assert "[bold]tags[/bold]" in lines[2]
+@pytest.mark.parametrize("name", ["[bold]tags[/bold]", "a :fire: b"])
+def test_brackets_and_names_of_emoji_stay_as_they_are(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    lines = printed(summary(record("last", 0.5, label=name)), capsys)
+    assert name in lines[2]
 
 
 def test_what_all_rows_share_stands_above_them(capsys: pytest.CaptureFixture[str]) -> None:
