@@ -41,7 +41,7 @@ HOPELESS = {
 }  # fmt: skip
 
 
-class _Arrivals(SchedulerPlugin):
+class Arrivals(SchedulerPlugin):
     """The numbers of all jobs that were ever workers. A look at the scheduler would miss those that came and went
     before it, as workers do whose time ends while a store is planned.
     """
@@ -66,8 +66,7 @@ class SlurmCluster:
         self._scheduler, self._settings, self._name, self._script = scheduler, settings, name, script
         self._jobs: set[int] = set()  # submitted, and not known to have ended
         self._arrived: dict[int, float] = {}  # jobs of these that became workers: when each was last seen
-        self._ever = _Arrivals()
-        scheduler.add_plugin(self._ever, name=f"arrivals-{name}")
+        self.arrivals = Arrivals()
         self._dead_starts: list[int] = []  # jobs that ended before they were workers, since the last that became one
         self._waiting: dict[int, slurm_commands.JobState] = {}  # jobs that waited at the last look
         self._hopeless: set[int] = set()
@@ -93,6 +92,7 @@ class SlurmCluster:
             return
         now = time.monotonic()
         here = self._workers_here()
+        self.arrivals.jobs |= here
         if here - self._arrived.keys():
             self._dead_starts, self._pause = [], FIRST_LOOK
         self._arrived.update(dict.fromkeys(here, now))
@@ -114,12 +114,12 @@ class SlurmCluster:
 
     def _replace(self, ended: set[int], here: set[int]) -> None:
         """Submit new jobs for ended ones: at once for lost workers, ever later for jobs that never became workers."""
-        dead = sorted(ended - self._ever.jobs)
+        dead = sorted(ended - self.arrivals.jobs)
         self._dead_starts += dead
         self._jobs -= ended
         for number in ended:
             self._arrived.pop(number, None)
-        enough = max(STARTS, self.workers) if self._jobs else STARTS if self._ever.jobs else 1
+        enough = max(STARTS, self.workers) if self._jobs else STARTS if self.arrivals.jobs else 1
         if dead and not here and not self._jobs - self._waiting.keys() and len(self._dead_starts) >= enough:
             raise self._failed("the jobs end before their workers connect")
         if ended and not dead:
@@ -138,7 +138,7 @@ class SlurmCluster:
         if self._dead_starts:
             number = self._dead_starts[-1]
             log = log_file(self._settings, self._name, number)
-            unreached = f"; {UNREACHED}" if self._is_unreachable() and not self._ever.jobs else ""
+            unreached = f"; {UNREACHED}" if self._is_unreachable() and not self.arrivals.jobs else ""
             return f"job {number} ended with: {_end_of(log)} ({log}){unreached}"
         if (job := next(iter(self._waiting.values()), None)) is not None:
             return f"a job is {job.state} in Slurm's queue: {job.reason}"
@@ -183,6 +183,7 @@ def open_slurm(settings: ClusterSettings) -> Iterator[SlurmCluster]:
         assert isinstance(running.scheduler, Scheduler)
         script = job_script(settings, name, running.scheduler_address, gpus)
         cluster = SlurmCluster(client, running.scheduler, settings, name, script)
+        running.scheduler.add_plugin(cluster.arrivals)
         try:
             cluster.start()
             yield cluster
