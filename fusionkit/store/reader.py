@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any, overload
+from typing import IO, Any, overload
 
 import numpy as np
 import pandas as pd
@@ -195,19 +195,21 @@ class Split:
         return found
 
     @contextmanager
-    def _examples_file(self) -> Iterator[Path | BytesIO]:
+    def _examples_file(self) -> Iterator[IO[bytes]]:
         """What the examples are read from; an error of reading it says that the file is damaged, or why it cannot be
         read.
         """
         path = examples_path(self._store, self.name)
         try:
-            file: Path | BytesIO = path if isinstance(path, Path) else BytesIO(read_bytes(path))
+            # Not by its name, which Arrow would read as an address where it is like exp:1/store.
+            file = path.open("rb") if isinstance(path, Path) else BytesIO(read_bytes(path))
         except StoppedError:
             raise
         except Exception as error:  # the libraries of remote places raise their own errors
             raise damaged_store(path, error) from error
         try:
-            yield file
+            with file:
+                yield file
         except (OSError, ValueError) as error:  # Arrow's own errors are ValueErrors
             raise (unreadable(path, error) or damaged_store(path, first_line(error))) from error
 

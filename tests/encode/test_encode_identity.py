@@ -109,6 +109,20 @@ def test_what_does_not_change_the_numbers_is_no_other_work(few: Source, encoded:
         assert encoded(source, store, layers="0:4", max_length=64).outcome == "complete"
 
 
+@pytest.mark.parametrize("name", [b"exp:1", b"caf\xe9"])
+def test_a_store_may_lie_where_arrow_takes_no_path(
+    few: Source, encoded: Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: bytes
+) -> None:
+    """Below a folder whose name looks like an address, and below one whose name is not UTF-8."""
+    monkeypatch.chdir(tmp_path)
+    place = Path(os.fsdecode(name)) / "s"
+    assert encoded(few, place).outcome == "encoded"
+    train = open_store(place)["train"]
+    assert {"tokens", "tags"} <= {*train.column_names}
+    assert len(train.columns(["tags"])) == len(train.examples) == 5
+    assert encoded(few, place).outcome == "complete"
+
+
 def test_overwrite_replaces_other_work(few: Source, encoded: Encoding, store: Path) -> None:
     (store / ".DS_Store").touch()
     (store / "parts" / "of-the-old-store").touch()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,15 +108,6 @@ def test_pandas_reads_plain_columns_of_examples_that_came_from_pandas(tmp_path: 
     found = pd.read_parquet(tmp_path / "examples")
     assert sorted(found.columns) == ["id", "label"]
     assert found["label"].tolist()[1] is not pd.NA
-
-
-@pytest.mark.parametrize("folder", [b"exp:1", b"caf\xe9"])
-def test_examples_are_written_below_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bytes) -> None:
-    monkeypatch.chdir(tmp_path)
-    name = Path(os.fsdecode(folder))
-    name.mkdir()
-    deque(counted(3).written(name / "x.parquet"), 0)
-    assert pq.read_table(pa.OSFile(os.fsencode(name / "x.parquet"))).num_rows == 3
 
 
 def test_few_examples_are_one_row_group(tmp_path: Path) -> None:
