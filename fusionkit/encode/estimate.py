@@ -182,7 +182,7 @@ def _ratio(store: Path, plan: dict[str, Any], encoder: Encoder, most_tokens: flo
         splits = {split: {**fields, "rows_per_chunk": heights[split]} for split, fields in plan["splits"].items()}
         stretches = {**plan, "splits": splits}
         found = all_parts(stretches)
-        chosen = [found[(2 * k + 1) * len(found) // (2 * STRETCHES)] for k in range(STRETCHES)] if found else []
+        chosen = [found[(2 * k + 1) * len(found) // (2 * STRETCHES)] for k in range(STRETCHES)]
     part_encoder = PartEncoder(store, stretches, encoder)
     raw = squeezed = 0
     for part in chosen:

@@ -26,15 +26,17 @@ def read_hub(name: str, config: str | None, revision: str | None) -> dict[str, E
     import datasets
 
     # RuntimeError: a data set that is a Python script, which `datasets` no longer runs.
-    # The others: a README.md whose header is broken, or lists configurations in a form that `datasets` does not check.
-    failures = (
-        OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError,
-        yaml.YAMLError, TypeError, KeyError, AttributeError,
-    )  # fmt: skip
+    failures = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
 
     def load(place: str, chosen: str | None) -> dict[str, Examples]:
         with _quiet_retries():
-            return _splits(datasets.load_dataset(place, chosen, revision=revision), name)
+            try:
+                loaded = datasets.load_dataset(place, chosen, revision=revision)
+            except (yaml.YAMLError, TypeError, AttributeError) as error:  # `datasets` does not check the card's header
+                raise ValueError(
+                    f"the header of its README.md may be broken: {first_line(error, kind=True)}"
+                ) from error
+            return _splits(loaded, name)
 
     try:
         return load(name, config)

@@ -123,3 +123,22 @@ def test_what_a_user_has_set_for_looking_at_jobs_hides_none() -> None:
     own = {"SQUEUE_STATES": "PENDING", "SCANCEL_USER": "somebody", "SLURM_CONF": "/c", "CUDA_VISIBLE_DEVICES": "0"}
     assert outside_of_jobs(own) == {"SLURM_CONF": "/c", "CUDA_VISIBLE_DEVICES": "0"}
     assert outside_of_jobs({**own, "SLURM_JOB_ID": "7"}) == {"SLURM_CONF": "/c"}
+
+
+@pytest.mark.parametrize(
+    ("partition", "variable", "gpus"),
+    [(None, None, False), ("gpu", None, True), (None, "gpu", True), ("cpu", "gpu", False)],
+)
+def test_jobs_ask_for_a_gpu_where_the_partition_that_they_go_to_has_any(
+    monkeypatch: pytest.MonkeyPatch, partition: str | None, variable: str | None, gpus: bool
+) -> None:
+    """``*`` marks the default partition."""
+    lines = {"cpu": "cpu* (null)", "gpu": "gpu gpu:h200:8"}
+
+    def asked(command: list[str]) -> Any:
+        chosen = [word.removeprefix("--partition=") for word in command if word.startswith("--partition=")]
+        return SimpleNamespace(stdout="".join(f"{lines[name]}\n" for name in chosen or lines))
+
+    monkeypatch.setattr(slurm_commands, "_run", asked)
+    monkeypatch.setenv("SBATCH_PARTITION", variable) if variable else monkeypatch.delenv("SBATCH_PARTITION", False)
+    assert slurm_commands.offers_gpus(partition) is gpus

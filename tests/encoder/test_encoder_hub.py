@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from fusionkit.encoder import load_encoder
 
@@ -116,4 +118,23 @@ def test_the_pooling_of_a_folder_is_known(
     folder = shutil.copytree(tiny("bert").folder, tmp_path / "bert")
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(fields))
+    assert load_encoder(str(folder)).sentence_rows == rows
+
+
+@pytest.mark.parametrize(
+    ("single", "rows"), [("[CLS] $A [SEP]", "cls"), ("$A [SEP] [CLS]", "last"), ("$A [SEP]", "mean")]
+)
+def test_the_row_of_a_sentence_is_where_its_tokenizer_puts_cls(
+    tiny: Callable[[str], Any], tmp_path: Path, single: str, rows: str
+) -> None:
+    """As XLNet's does: CLS comes last."""
+    folder = shutil.copytree(tiny("bert").folder, tmp_path / "bert")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("[CLS]", "[SEP]")]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=ids)
+    made: Any = PreTrainedTokenizerFast  # untyped
+    made(
+        tokenizer_object=tokenizer.backend_tokenizer, cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]",
+        unk_token="[UNK]",
+    ).save_pretrained(folder)  # fmt: skip
     assert load_encoder(str(folder)).sentence_rows == rows

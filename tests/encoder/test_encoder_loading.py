@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import socket
@@ -167,6 +168,44 @@ def test_padding_that_only_the_tokenizer_has_is_replaced(copy: Callable[[str], P
     encoder = load_encoder(str(folder), device="cpu")
     assert encoder.tokenizer.pad_token_id >= encoder.embeddings
     assert encoder.pad_id == 0
+
+
+@pytest.mark.parametrize("pad", [0, 1])
+def test_positions_that_a_table_keeps_for_padding_are_left_out(copy: Callable[[str], Path], pad: int) -> None:
+    """data2vec counts them from behind the padding index, as RoBERTa does."""
+    folder = copy("roberta")
+    config = hf.Data2VecTextConfig(
+        vocab_size=400, max_position_embeddings=20, pad_token_id=pad, hidden_size=16, num_hidden_layers=1,
+        num_attention_heads=2, intermediate_size=16,
+    )  # fmt: skip
+    hf.Data2VecTextModel(config).save_pretrained(folder)
+    encoder = load_encoder(str(folder), device="cpu")
+    assert encoder.max_length == 20 - pad - 1
+    longest = torch.full((1, encoder.max_length), 5)
+    assert encoder.model(input_ids=longest).last_hidden_state.shape[1] == encoder.max_length
+    with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
+        encoder.model(input_ids=torch.full((1, encoder.max_length + 1), 5))
+
+
+@pytest.mark.parametrize(("owner", "name"), [(hf.AutoModel, "from_pretrained"), (hf.BertModel, "forward")])
+def test_short_memory_is_not_taken_for_a_wrong_encoder(
+    copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    def short(*args: Any, **options: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(owner, name, short)
+    error = refusal(copy("bert"))
+    assert "does not fit into memory" in str(error.what)
+    assert "Tried to allocate" in str(error.received)
+
+
+def test_a_full_disk_of_the_cache_is_told(copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any, **options: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(hf.AutoModel, "from_pretrained", full)
+    assert "the disk is full" in str(refusal(copy("bert")).what)
 
 
 def test_use_does_not_change_the_identity(tiny: Callable[[str], Any]) -> None:

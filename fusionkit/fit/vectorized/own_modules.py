@@ -27,21 +27,21 @@ def can_stack_own(model: FusedModel) -> bool:
     """True for parts of fusionkit and of torch that are known, and for others that give the same numbers when they are
     stacked.
     """
-    if all(type(module).__module__.startswith(OURS) and not _is_doubtful(module) for module in model.modules()):
+    # A stack would make two weights of one with two names.
+    if len(list(model.named_parameters(remove_duplicate=False))) != len(list(model.parameters())):
+        return False
+    if all(map(_is_known, model.modules())):
         return True
     if model not in _tried:
-        # A stack would make two weights of one with two names.
-        tied = len(list(model.named_parameters(remove_duplicate=False))) != len(list(model.parameters()))
-        _tried[model] = not tied and _stacks(model)
+        _tried[model] = _stacks(model)
     return _tried[model]
 
 
-def _is_doubtful(module: nn.Module) -> bool:
-    """Whether a torch module draws or counts in a way that vmap may refuse, or has a layer in two places."""
-    layers = [child for child in module.children() for _ in child.parameters()]
-    places = [child for child in module._modules.values() if child is not None for _ in child.parameters()]
-    draws = isinstance(module, nn.modules.dropout._DropoutNd) and type(module) is not nn.Dropout
-    return draws or isinstance(module, nn.modules.batchnorm._NormBase) or len(layers) < len(places)
+def _is_known(module: nn.Module) -> bool:
+    """True for fusionkit's modules, and for torch's but those that draw numbers or count, which vmap may refuse."""
+    if isinstance(module, (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)):
+        return type(module) is nn.Dropout
+    return type(module).__module__.startswith(OURS)
 
 
 def _stacks(model: FusedModel) -> bool:
