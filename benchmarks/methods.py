@@ -13,7 +13,9 @@ step, the median:
     Trainer       the same model by transformers' Trainer (accelerate), without saving or logging
     frozen        the step of a frozen head over the same states in memory
 
-Speed is the loop's time over fusionkit's: 0.9 means that fusionkit takes 11 % more time.
+Speed is the loop's time over fusionkit's: 0.9 means that fusionkit takes 11 % more time. On a CPU without bfloat16
+instructions `--dtype bfloat16` has oneDNN's substitute in the loop and in the Trainer, and float32 products in
+fusionkit: compare it with `--dtype float32`.
 
 Memory is counted in megabytes (2^20 bytes), as `fit` records it: the weights, two moments of those that train, and the
 most bytes of all other tensors that a step holds at a time, gradients among them. Tensors that were there before the
@@ -45,6 +47,7 @@ from fusionkit.fit.model.precision import products_in
 from fusionkit.fit.train.meter import Meter
 from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.stack import stack_of
+from fusionkit.machine.bfloat16 import in_float32
 from fusionkit.machine.devices import device_of
 from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.methods import apply, parse_method
@@ -138,11 +141,12 @@ def by_fusionkit(method: str, setup: Setup) -> Contender:
         attached.train()
         model.train()
         examples = (np.arange(batch) + number * batch) % count
-        with products_in(dtype, setup.device, stacked=False):
-            loss = model.loss(split.batch(examples, last).on(setup.device))
-            if attached.penalty is not None:
-                loss = loss + attached.penalty()
-        loss.backward()  # type: ignore[no-untyped-call]
+        with in_float32(dtype, setup.device):
+            with products_in(dtype, setup.device, stacked=False):
+                loss = model.loss(split.batch(examples, last).on(setup.device))
+                if attached.penalty is not None:
+                    loss = loss + attached.penalty()
+            loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step(number)
         float(loss.detach())  # as the trainer, which stops where a loss is not finite
 

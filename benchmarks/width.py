@@ -45,11 +45,11 @@ from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit import expand
 from fusionkit.fit.model.joint import model_of
-from fusionkit.fit.model.precision import has_bfloat16
 from fusionkit.fit.train import loop
 from fusionkit.fit.train.decisions import BLOCK_ROWS
 from fusionkit.fit.vectorized.width import weight_bytes, width_of
 from fusionkit.fusions import fusion_layers
+from fusionkit.machine.bfloat16 import has_bfloat16
 from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.report.styles import styles_of
 from fusionkit.specs import RunSpec

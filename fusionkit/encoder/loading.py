@@ -127,7 +127,7 @@ def load_encoder(
         accepts=_accepted(model, tokenizer),
         masked_lm=load_masked_lm(reference, place, tokenizer, options, lm_head, model) if lm_head else None,
         causal=causal,
-        tf32=compute_dtype == TF32,
+        compute_dtype=compute_dtype,
         of_sentences=pooling is not None,
         loading={
             "reference": str(Path(place).resolve()) if named_folder else reference,

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from fusionkit.encoder.masked_lm import MaskedLm
 from fusionkit.errors import EncoderError, UsageError
+from fusionkit.machine.bfloat16 import in_float32
 from fusionkit.machine.devices import tf32_products
 from fusionkit.ragged import IntArray, offsets_of
+from fusionkit.specs import FLOAT32, TF32
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Encoder:
         identity: what determines its numbers (:mod:`fusionkit.store.same_encoder`).
         masked_lm: its mask token and LM head, if requested.
         causal: True if a token sees only itself and earlier tokens, as in decoder-only models.
-        tf32: True if a GPU rounds the factors of its products to TF32.
+        compute_dtype: of its weights and products, as in :func:`~fusionkit.encoder.load_encoder`.
         of_sentences: True if its folder says that it was trained as a sentence encoder.
         loading: arguments of ``load_encoder`` that make the same encoder in another process; None if it did not make
             this one.
@@ -75,9 +77,14 @@ class Encoder:
     accepts: frozenset[str] = field(default_factory=frozenset)
     masked_lm: MaskedLm | None = None
     causal: bool = False
-    tf32: bool = False
+    compute_dtype: str = FLOAT32
     of_sentences: bool = False
     loading: dict[str, Any] | None = None
+
+    @property
+    def tf32(self) -> bool:
+        """Whether a GPU rounds the factors of its products to 11 bits."""
+        return self.compute_dtype == TF32
 
     @property
     def pad_id(self) -> int:
@@ -206,7 +213,8 @@ class Encoder:
 
     def forward(self, token_ids: Tensor, attention_mask: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
         """One padded batch through the frozen encoder, without gradients; as :meth:`states`."""
-        with torch.inference_mode(), tf32_products(self.tf32, self.device):
+        products = in_float32(self.compute_dtype, self.device)
+        with torch.inference_mode(), tf32_products(self.tf32, self.device), products:
             return self.states(token_ids, attention_mask, segments)
 
     def states(self, token_ids: Tensor, attention_mask: Tensor, segments: Tensor) -> tuple[Tensor, ...]:

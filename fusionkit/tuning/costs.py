@@ -20,6 +20,7 @@ from fusionkit.fit.model.precision import products_in
 from fusionkit.fit.train.meter import Meter
 from fusionkit.fit.train.result import RunState
 from fusionkit.fit.train.schedule import precision_of
+from fusionkit.machine.bfloat16 import in_float32
 from fusionkit.methods.attached import Attached
 from fusionkit.methods.per_task import OF
 from fusionkit.specs import RunSpec
@@ -42,7 +43,8 @@ def costs_of(
     gradients: dict[int, int] = {}  # bytes, by the id of the weights that have one
     # A batch norm of the user's own counts passes in its buffers.
     buffers = [(each, each.clone()) for module in (attached.model, model) for each in module.buffers()]
-    with Meter() as meter:
+    # The meter is inside: copies in float32 are a kernel's scratch memory.
+    with in_float32(precision_of(spec, task), device), Meter() as meter:
 
         def note_gradient(weights: torch.Tensor) -> None:
             """Called once weights have their gradient: the rest of the peak until then was activations."""

@@ -38,6 +38,7 @@ from fusionkit.fit.train.loop import Ended, OnEpoch, denormals_as_zero, diverged
 from fusionkit.fit.train.result import BestEpoch, DivergenceError, RunResult, RunState, results_of
 from fusionkit.fit.train.schedule import precision_of
 from fusionkit.fit.train.stopwatch import Stopwatch
+from fusionkit.machine.bfloat16 import in_float32
 from fusionkit.machine.memory import out_of_memory
 from fusionkit.methods.attached import Attached
 from fusionkit.methods.per_task import all_own
@@ -211,12 +212,14 @@ class TunedRun:
         mine = slice(first, first + len(by_rank[ranks.rank]))
         if ranks.rank:
             seed_of(spec, STEP, number, ranks.rank)  # each rank has its own dropout
+        dtype = precision_of(spec, draw.name)
         for piece, share in zip(pieces[mine], shares[mine], strict=True):
-            with products_in(precision_of(spec, draw.name), self._device, stacked=False):
-                loss = self._model.loss(draw.batch(piece, layers).on(self._device), share)
-                if self._attached.penalty is not None:
-                    loss = loss + self._attached.penalty() / len(pieces)
-            loss.backward()  # type: ignore[no-untyped-call]
+            with in_float32(dtype, self._device):
+                with products_in(dtype, self._device, stacked=False):
+                    loss = self._model.loss(draw.batch(piece, layers).on(self._device), share)
+                    if self._attached.penalty is not None:
+                        loss = loss + self._attached.penalty() / len(pieces)
+                loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
         ranks.sum_gradients(self._optimizer.weights)
         self._optimizer.step(number)

@@ -36,6 +36,8 @@ from fusionkit.fit.train.meter import Meter
 from fusionkit.fit.train.result import RunResult
 from fusionkit.fit.train.schedule import length_of
 from fusionkit.fit.vectorized.looped import LoopedRuns
+from fusionkit.machine.bfloat16 import in_float32
+from fusionkit.machine.devices import CPU
 from fusionkit.specs import RunSpec
 
 SECONDS = 0.6  # counted seconds of all epochs of a sample
@@ -161,7 +163,8 @@ class CostsAlone:
         starts = range(0, len(part.train) - count + 1, count)[:COUNTED]
         labels = {name: each.labels for name, each in part.parts.items()}
         classes = {name: len(known) for name, known in labels.items()}
-        with Meter() as meter:
+        # The meter is inside: copies in float32 are a kernel's scratch memory.
+        with in_float32(spec.compute_dtype, CPU), Meter() as meter:
             model = model_of(spec, len(layers), self._context.store.hidden, classes, part.sides, part.lm_head)
             load_start_weights(model, spec, self._context.start(spec), labels)
             runs = LoopedRuns([spec], [model])

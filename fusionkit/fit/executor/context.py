@@ -27,7 +27,6 @@ from fusionkit.errors import FusionkitError, StoppedError, StoreError, UsageErro
 from fusionkit.fit.executor.through_encoder import SAVE_EVERY, OnStep, StateFile, no_report, trainer
 from fusionkit.fit.executor.units import data_key, pools_first
 from fusionkit.fit.model.checkpoint import TrainedRun, open_runs
-from fusionkit.fit.model.precision import has_bfloat16
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import Halving
 from fusionkit.fit.train.inputs import training_split
@@ -35,6 +34,7 @@ from fusionkit.fit.train.loop import Ended, train_unit
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.io.places import Place
+from fusionkit.machine.bfloat16 import has_bfloat16
 from fusionkit.machine.devices import CPU, device_of
 from fusionkit.runs.folder import RECORD
 from fusionkit.specs import FLOAT32, RunSpec
@@ -130,8 +130,7 @@ class SweepContext:
         data = data or self.data(specs[0])
         narrow = any(spec.compute_dtype != FLOAT32 for spec in specs)
         if tell is not None and narrow and self.device.type == "cpu" and not has_bfloat16():
-            slower = "many times slower" if specs[0].is_alone else "slower"  # encoders multiply by oneDNN's substitute
-            tell(f"this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is {slower} here than float32")
+            tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
         if specs[0].is_alone:
             (spec,) = specs  # such a run is a unit of its own
             saved = None if state is None else state(spec)

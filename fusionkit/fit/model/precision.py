@@ -9,20 +9,12 @@ float32 (:mod:`fusionkit.fit.vectorized.bfloat16_decisions` may make most of the
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 
 import torch
 from torch import Tensor
 
 from fusionkit.machine.devices import tf32_products
 from fusionkit.specs import FLOAT32
-
-
-@cache
-def has_bfloat16() -> bool:
-    """Whether this CPU has bfloat16 instructions for its products."""
-    capable = torch.cpu.get_capabilities()
-    return any(capable.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def products_in(dtype: str, device: torch.device, *, stacked: bool) -> AbstractContextManager[object]:

@@ -20,12 +20,13 @@ from fusionkit.fit.loader.sampler import begin_chunks
 from fusionkit.fit.loader.streaming import WindowReader
 from fusionkit.fit.model.fused import FusedModel, threshold_of
 from fusionkit.fit.model.joint import Model
-from fusionkit.fit.model.precision import full_float32, has_bfloat16
+from fusionkit.fit.model.precision import full_float32
 from fusionkit.fit.train.code_length import code_scores
 from fusionkit.fit.train.f1 import best_threshold
 from fusionkit.fit.vectorized.bfloat16_decisions import GPU_LEAST_ROWS, LEAST_ROWS
 from fusionkit.heads.sigmoid_classifier import Sigmoid
 from fusionkit.lm_head import LmHead
+from fusionkit.machine.bfloat16 import has_bfloat16
 from fusionkit.machine.devices import CPU, home_of
 from fusionkit.ragged import IntArray, flat_rows
 from fusionkit.statistics.kept_answers import RunAnswers, answers_of, run_answers

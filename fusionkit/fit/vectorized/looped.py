@@ -14,6 +14,7 @@ from fusionkit.fit.model.precision import products_in
 from fusionkit.fit.vectorized.adam import StackedAdam, limits_of, pieces_of
 from fusionkit.fit.vectorized.dropout import generator_of
 from fusionkit.fit.vectorized.run_linear import with_run_linear
+from fusionkit.machine.bfloat16 import in_float32
 from fusionkit.machine.devices import home_of
 from fusionkit.specs import FLOAT32, RunSpec
 
@@ -50,9 +51,10 @@ class LoopedRuns:
                 adam = self._adams[run] = StackedAdam(leaves, spec.optimizer == "adamw", pieces_of([spec]))
             if not model.training:  # the call visits all modules
                 model.train()
-            with self._dropout_of(run), products_in(spec.compute_dtype, self.device, stacked=False):
-                loss = model.loss(of_seed[spec.data_seed])
-            gradients = torch.autograd.grad(loss, learned, allow_unused=True)
+            with in_float32(spec.compute_dtype, self.device):
+                with self._dropout_of(run), products_in(spec.compute_dtype, self.device, stacked=False):
+                    loss = model.loss(of_seed[spec.data_seed])
+                gradients = torch.autograd.grad(loss, learned, allow_unused=True)
             adam.step(
                 [None if g is None else g.unsqueeze(0) for g in gradients],
                 [rate],

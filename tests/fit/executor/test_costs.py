@@ -126,6 +126,18 @@ def test_measuring_leaves_no_trace_in_what_is_learned(corpus_store: Callable[[st
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
+def test_a_cpu_without_bfloat16_instructions_counts_the_same(
+    corpus_store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, counted = corpus_store("words"), []
+    [spec] = expand(store, task="tagging", fusions=("concat",), epochs=(1,), compute_dtype="bfloat16")
+    for has in (True, False):
+        monkeypatch.setattr("fusionkit.machine.bfloat16.has_bfloat16", lambda has=has: has)
+        context = SweepContext(store)
+        counted.append(CostsAlone(context)._counted(spec, context.data(spec)))
+    assert counted[0] == counted[1]
+
+
 def test_a_sample_of_large_data_is_small(corpus_store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that counts as slow takes few examples, and the seconds are counted up to all of them."""
     store = corpus_store("words")

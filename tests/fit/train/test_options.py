@@ -33,6 +33,7 @@ from fusionkit.fit.vectorized.adam import clipped, limits_of
 from fusionkit.options.entry import options_of
 from fusionkit.specs import SCHEDULES, RunSpec
 from fusionkit.store import Store
+from tests.machine.multiplied import Multiplied
 
 Toy = Callable[..., TaskData]
 HIDDEN, WIDTH = 6, 256
@@ -403,6 +404,19 @@ def test_a_cpu_without_bfloat16_instructions_says_so_once(
     for specs in ([replace(narrow, compute_dtype="float32")], [narrow, other]):
         list(SweepContext(store).train(specs, lambda _: None, tell=told.append))
     assert told == ["this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32"]
+
+
+@pytest.mark.parametrize("chosen", [{"fusions": ("extra-layers:1",)}, {"fusions": ("last",), "head": "bilstm-crf"}])
+def test_a_cpu_without_bfloat16_instructions_multiplies_in_float32(
+    chosen: dict[str, Any], corpus_store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusionkit.machine.bfloat16.has_bfloat16", lambda: False)
+    monkeypatch.setattr("fusionkit.fit.train.decisions.has_bfloat16", lambda: False)
+    store = corpus_store("words")
+    specs = expand(store, task="tagging", seeds=2, epochs=(1,), compute_dtype="bfloat16", **chosen)
+    with Multiplied() as watched:
+        list(SweepContext(store).train(specs, lambda _: None))
+    assert watched.types == {torch.float32}
 
 
 def test_a_run_that_clips_nothing_is_not_touched_by_one_that_does() -> None:
