@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from fusionkit.fit import RunsFolder, fit, forecast
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.estimate import Forecast, Measurements
 from fusionkit.fit.executor.prepare import counts_as_done
-from fusionkit.fit.executor.through_encoder import StateFile
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.logs import Logs
 from fusionkit.plural import counted
@@ -29,6 +28,7 @@ from fusionkit.specs import RunSpec
 if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
     from fusionkit.encoder import Encoder
+    from fusionkit.fit.executor.worker_pool import ExecutorFactory
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,7 @@ class CliCommands:
             SweepTable(sweep.specs, there, console, logs.log) as progress,
             ExitStack() as stack,
         ):
-            cluster = None
-            if self.settings is not None and missing:  # floors are learned in this process
-                from fusionkit.cluster import open_cluster
-                from fusionkit.cluster.executor import ClusterExecutorFactory
-                from fusionkit.cluster.settings import for_sweep
-
-                settings = for_sweep(self.settings, self.threads, missing)
-                workers = stack.enter_context(open_cluster(settings))
-                cluster = ClusterExecutorFactory(workers, settings, progress.note, self.device, self.threads)
+            cluster = None if self.settings is None else partial(self._cluster, self.settings, missing, progress, stack)
             for note in sweep.notes if len(there) < len(sweep.specs) else ():
                 progress.say(note)
             logs.catch_up(there)
@@ -113,11 +105,22 @@ class CliCommands:
             logs.close()
         return records
 
+    def _cluster(
+        self, settings: ClusterSettings, missing: int, progress: SweepTable, stack: ExitStack
+    ) -> ExecutorFactory:
+        """Open the cluster for a number of missing runs, until ``stack`` ends."""
+        from fusionkit.cluster import open_cluster
+        from fusionkit.cluster.executor import ClusterExecutorFactory
+        from fusionkit.cluster.settings import for_sweep
+
+        settings = for_sweep(settings, self.threads, missing)
+        workers = stack.enter_context(open_cluster(settings))
+        return ClusterExecutorFactory(workers, settings, progress.note, self.device, self.threads)
+
     def forecast(
         self, store: Stores, sweep: Sweep, runs: Path, known: Measurements | None = None
     ) -> tuple[Forecast, list[str]]:
         """The forecast of ``fusionkit fit --dry-run``, and the notes that ``fit`` would print."""
-        StateFile.of(runs, self.save_every)  # raises for a text that is neither steps nor minutes
         with self._own_threads():
             found, notes = forecast(
                 store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed,

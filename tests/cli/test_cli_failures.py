@@ -93,10 +93,17 @@ def test_runs_that_halving_stopped_are_told_where_no_other_run_ended(capsys: pyt
     assert capsys.readouterr().out.startswith("2 runs stopped early by --halving")
 
 
-def test_a_dry_run_refuses_what_the_run_would_refuse(small: Path, fusionkit: Command, tmp_path: Path) -> None:
-    done = fusionkit("fit", small, "--out", tmp_path / "runs", "--dry-run", "--save-every", 0)
+@pytest.mark.parametrize("command", ["fit", "run"])
+def test_a_wrong_save_every_is_refused_before_anything_is_done(
+    command: str, small: Path, fusionkit: Command, tmp_path: Path
+) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(f"title: t\nencoder: minilm\nsources: {{s: {tmp_path}}}\nsweeps: {{a: {{store: s}}}}\n")
+    given = {"fit": small, "run": study}[command]
+    done = fusionkit(command, given, "--out", tmp_path / "runs", "--save-every", 0)
     assert done.code == 2
-    assert "--save-every" in done.err
+    assert "--save-every takes a number of steps, or minutes" in done.err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_study_under_torchrun_is_refused(fusionkit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

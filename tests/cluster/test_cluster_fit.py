@@ -96,7 +96,7 @@ def test_workers_leave_the_same_records_and_weights_as_one_process(
     fit(store, specs, RunsFolder(tmp_path / "alone"))
     watch, notes = Watch(), list[str]()
     elsewhere = ClusterExecutorFactory(cluster, replace(settings, threads=2), notes.append)
-    records = fit(store, specs, RunsFolder(tmp_path / "shared"), watch, cluster=elsewhere)
+    records = fit(store, specs, RunsFolder(tmp_path / "shared"), watch, cluster=lambda: elsewhere)
     alone, shared = (RunsFolder(tmp_path / name).frame().set_index("digest") for name in ("alone", "shared"))
     rows = [column for column in alone.columns if column not in (*sweeping.TIMES, "largest_weight")]
     pd.testing.assert_frame_equal(shared[rows].sort_index(), alone[rows].sort_index(), rtol=1e-5)
@@ -127,7 +127,7 @@ def test_workers_train_through_the_encoder_as_one_process_does(
     specs = expand(store, task="classification", methods=["bitfit"], fusions=("linear",), epochs=(1,), seeds=2)
     fit(store, specs, RunsFolder(tmp_path / "alone"))
     elsewhere = ClusterExecutorFactory(cluster, settings)
-    records = fit(store, specs, RunsFolder(tmp_path / "shared"), cluster=elsewhere)
+    records = fit(store, specs, RunsFolder(tmp_path / "shared"), cluster=lambda: elsewhere)
     assert [record["status"] for record in records] == ["finished"] * 2
     for spec in specs:
         for file in ("weights.safetensors", "delta.safetensors"):
@@ -157,7 +157,7 @@ def test_a_worker_killed_midway_loses_no_run(
         os.kill(holding[0], signal.SIGKILL)
 
     watch = Watch(kill)
-    records = fit(store, specs, RunsFolder(runs), watch, cluster=ClusterExecutorFactory(cluster, settings))
+    records = fit(store, specs, RunsFolder(runs), watch, cluster=lambda: ClusterExecutorFactory(cluster, settings))
     assert [record["status"] for record in records] == ["finished"] * 6
     assert len(killed) == 1
     assert any("the worker that trained it was lost" in line for line in watch.said)
@@ -172,7 +172,7 @@ def test_a_failed_run_is_a_row_and_its_error_is_told(
         store, task="classification", fusions=("linear",), lrs=(2e-3, 99.0), weight_decay=50.0, epochs=(40,)
     )  # fmt: skip
     records = fit(
-        store, specs, RunsFolder(tmp_path / "runs"), Watch(), cluster=ClusterExecutorFactory(cluster, settings)
+        store, specs, RunsFolder(tmp_path / "runs"), Watch(), cluster=lambda: ClusterExecutorFactory(cluster, settings)
     )
     assert [record["status"] for record in records] == ["finished", "failed"]
     [failed] = runs_status(RunsFolder(tmp_path / "runs"))["failed"]

@@ -150,7 +150,7 @@ def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_pro
     )  # fmt: skip
     cluster, harm = workers.cluster, cancelled(slurm, workers, until)
     lost, elsewhere = cluster.count.lost, ClusterExecutorFactory(cluster, workers.settings)
-    shared = fit(store, specs, RunsFolder(tmp_path / "shared"), Watch(harm), workers=2, cluster=elsewhere)
+    shared = fit(store, specs, RunsFolder(tmp_path / "shared"), Watch(harm), workers=2, cluster=lambda: elsewhere)
     alone = fit(store, specs, RunsFolder(tmp_path / "alone"))
     assert [record["status"] for record in shared] == ["finished"] * len(specs)
     assert cluster.count.lost > lost

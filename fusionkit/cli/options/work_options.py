@@ -32,13 +32,25 @@ class WorkersType(click.ParamType[int | None]):
         return int(value)
 
 
+class SaveEveryType(click.ParamType[str]):
+    """A number of steps, or minutes."""
+
+    name = "N|Nm"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from fusionkit.fit.executor.through_encoder import StateFile
+
+        StateFile.of(Path(), value)  # raises UsageError
+        return str(value)
+
+
 working_options = with_all([
     click.option(
         "--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads per process."
     ),
     click.option("--workers", default="auto", show_default=True, type=WorkersType(),
                  help="Number of processes; auto: one per core, if the work is worth starting them; 1: this process."),
-    click.option("--save-every", default="2m", show_default=True, metavar="N|Nm",
+    click.option("--save-every", default="2m", show_default=True, type=SaveEveryType(), metavar="N|Nm",
                  help="Save the state of a run that trains through the encoder every N steps or minutes."),
     click.option("--retry-failed", is_flag=True, help="Train failed runs again."),
     click.option("--log-to", multiple=True, type=click.Choice(LOGS),

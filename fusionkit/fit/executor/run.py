@@ -10,7 +10,7 @@ folder share the work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 
 from fusionkit.dataset.stores import Stores
 from fusionkit.errors import UsageError
-from fusionkit.fit.executor.context import opening_of
+from fusionkit.fit.executor.context import Opening, opening_of
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.floors import keep_floors
 from fusionkit.fit.executor.plan import Plan, plan
@@ -48,7 +48,7 @@ def fit(
     draws: Sequence[FixedDraws] = (),
     workers: int | None = 1,
     retry_failed: bool = False,
-    cluster: ExecutorFactory | None = None,
+    cluster: Callable[[], ExecutorFactory] | None = None,
     device: str = "cpu",
     halving: bool = False,
     save_every: str = SAVE_EVERY,
@@ -61,7 +61,8 @@ def fit(
         starts: the finished runs that the specs start from. draws: the examples that the specs name by a digest.
         workers: the number of processes; 1 is this process alone, None as many as are worth starting.
         retry_failed: runs with a failed record are trained again.
-        cluster: trains the runs instead of this machine, with its own number of workers.
+        cluster: opens a cluster that trains the runs instead of this machine, with its own number of workers. Called
+            once nothing of the sweep was refused, if runs are missing.
         device: where heads are trained: cpu, cuda, cuda:1, …; auto is a GPU if there is one. On a cluster the workers'
             devices count.
         halving: the worse half of the learning rates and choices of layers stops early, repeatedly
@@ -82,10 +83,13 @@ def fit(
     for note in prepared.notes:
         progress.say(note)
     if prepared.missing:
+        elsewhere = None
         if cluster is None:
             chosen = plan(prepared, workers)
         else:
-            chosen = plan(prepared, cluster.workers, elsewhere=True, sharers=cluster.sharers)
+            _opening(prepared)  # raises before jobs are submitted
+            elsewhere = cluster()
+            chosen = plan(prepared, elsewhere.workers, elsewhere=True, sharers=elsewhere.sharers)
         for note in chosen.notes:
             progress.say(note)
         with closing(Claims(runs.path, this_process())) as claims:
@@ -93,7 +97,7 @@ def fit(
                 progress.say(f"{runs.path} lies on a file system without locks: start no second fit on this folder")
             _forget([*(prepared.failed if retry_failed else ()), *prepared.stopped], runs, claims)
             schedule = Schedule(chosen.units, chosen.widest, prepared.context, runs, claims, progress)
-            executor, note = _executor(prepared, chosen, runs, cluster, schedule.on_event)
+            executor, note = _executor(prepared, chosen, runs, elsewhere, schedule.on_event)
             if note:
                 progress.say(note)
             cost = CostModel(prepared.context)
@@ -109,19 +113,23 @@ def fit(
     return [record for spec in specs if (record := runs.record(spec)) is not None]
 
 
+def _opening(prepared: Prepared) -> Opening:
+    if (opening := opening_of(prepared.context)) is None:
+        raise UsageError(
+            "no other process can open these stores",
+            expected="stores and runs at the places that they were opened from",
+            remedy="leave --cluster out, or check the paths",
+        )
+    return opening
+
+
 def _executor(
     prepared: Prepared, chosen: Plan, runs: RunsFolder, cluster: ExecutorFactory | None, on_event: OnEvent
 ) -> tuple[Executor, str]:
     """The executor of the units, and a note for the user."""
     units = f"share {counted(len(chosen.units), 'unit')} of runs"
     if cluster is not None:
-        if (opening := chosen.opening or opening_of(prepared.context)) is None:
-            raise UsageError(
-                "no other process can open these stores",
-                expected="stores and runs at the places that they were opened from",
-                remedy="leave --cluster out, or check the paths",
-            )
-        executor = cluster.executor({**opening, "sharers": cluster.sharers}, runs, on_event)
+        executor = cluster.executor({**_opening(prepared), "sharers": cluster.sharers}, runs, on_event)
         return executor, f"workers of the cluster, {cluster.workers} of them, {units}"
     if chosen.opening is None:
         keep_freed_memory()

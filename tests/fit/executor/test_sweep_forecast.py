@@ -313,8 +313,24 @@ def test_the_units_of_a_cluster_are_planned_for_the_workers_that_share_a_memory(
     cluster: Any = SimpleNamespace(workers=3, sharers=2)
     specs = expand(store, task="tagging", fusions=("last",))
     with pytest.raises(UsageError, match="enough seen"):
-        fit(store, specs, RunsFolder(tmp_path / "runs"), cluster=cluster)
+        fit(store, specs, RunsFolder(tmp_path / "runs"), cluster=lambda: cluster)
     assert asked == {"workers": 3, "elsewhere": True, "sharers": 2}
+
+
+def test_a_refused_sweep_and_one_that_is_done_open_no_cluster(store: Store, tmp_path: Path) -> None:
+    """Its jobs would wait in a queue for nothing."""
+
+    def opened() -> Any:
+        raise AssertionError("opened")
+
+    runs = RunsFolder(tmp_path / "runs")
+    with pytest.raises(UsageError, match="shots"):
+        fit(store, expand(store, task="tagging", fusions=("last",), shots=(10**6,)), runs, cluster=opened)
+    specs = expand(store, task="tagging", fusions=("last",), epochs=(1,))
+    done = fit(store, specs, runs)
+    assert fit(store, specs, runs, cluster=opened) == done
+    with pytest.raises(AssertionError, match="opened"):
+        fit(store, expand(store, task="tagging", fusions=("linear",), epochs=(1,)), runs, cluster=opened)
 
 
 def test_a_run_through_the_encoder_does_not_narrow_the_units_of_heads(
