@@ -54,7 +54,12 @@ def out() -> Console:
 
 
 def log() -> Console:
-    return _Escaping(stderr=True, **PLAIN, width=None if sys.stderr.isatty() else PIPE_WIDTH)
+    """Standard error. It is interactive, with lines that are drawn again, on a terminal that can move its cursor.
+    FORCE_COLOR makes Rich take a file for a terminal: it gets colours, and plain lines.
+    """
+    if sys.stderr.isatty():
+        return _Escaping(stderr=True, **PLAIN)
+    return _Escaping(stderr=True, **PLAIN, width=PIPE_WIDTH, force_interactive=False)
 
 
 def say_at_once(line: str) -> None:
@@ -243,7 +248,7 @@ class ProgressBars:
             Remaining(),
             TextColumn("{task.fields[note]}", markup=False),
             console=self._console,
-            disable=not self._console.is_terminal,  # it still counts
+            disable=not self._console.is_interactive,  # it still counts
         )
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fusionkit.cli.console import clock
+from fusionkit.cli.console import ProgressBars, clock
 from fusionkit.cli.tables.sweep_table import SweepTable, frame, headline
 from fusionkit.cli.tables.sweep_tally import Tally
 from fusionkit.specs import RunSpec
@@ -140,6 +140,28 @@ def test_the_table_is_never_taller_than_the_terminal(height: int) -> None:
 
 def test_times_are_read_like_a_clock() -> None:
     assert [clock(seconds) for seconds in (0.4, 59.6, 143, 3723)] == ["0:00", "1:00", "2:23", "1:02:03"]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "name", "plain"), [(False, "xterm", True), (True, "dumb", True), (True, "xterm", False)]
+)
+def test_nothing_is_drawn_again_in_a_file_and_where_no_cursor_moves(
+    terminal: bool, name: str, plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With FORCE_COLOR Rich takes a file for a terminal."""
+    shown = io.StringIO()
+    shown.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stderr", shown)
+    for variable, value in (("FORCE_COLOR", "1"), ("TERM", name), ("COLUMNS", "200")):
+        monkeypatch.setenv(variable, value)
+    with ProgressBars() as bars:
+        bars.step("encoding", 3, 0, "parts")
+        bars.advance(1)
+    with SweepTable(SPECS) as table:
+        table.begin(12, 48, {spec.digest: 4.0 for spec in SPECS})
+    lines = ["encoding: 3 parts", "fitting 12 runs: 48 epochs"]
+    assert (shown.getvalue().splitlines() == lines) == plain
+    assert ("\x1b[2K" in shown.getvalue()) != plain  # erases a line
 
 
 def test_without_a_terminal_there_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,7 +58,7 @@ class SweepTable(FitProgress):
         self._tally.begin(work)
         if not runs:
             return
-        if not self._console.is_terminal:
+        if not self._console.is_interactive:
             self._console.print(f"fitting {counted(runs, 'run')}: {counted(epochs, 'epoch')}")
             return
         # Removed at the end, when the results are printed.
@@ -104,7 +104,7 @@ class SweepTable(FitProgress):
         self._tally.note = one_line(text)
 
     def _line(self) -> None:
-        if self._live is None and not self._console.is_terminal and time.monotonic() - self._last > PLAIN_SECONDS:
+        if self._live is None and not self._console.is_interactive and time.monotonic() - self._last > PLAIN_SECONDS:
             self._last = time.monotonic()
             found = self._tally.best().items()
             best = [f"best for {task}: {record['spec']['fusion']} {_score(record)}" for task, record in found]
