@@ -7,6 +7,7 @@ like a formula: it gets a leading apostrophe (OWASP, *CSV Injection*).
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 
 FORMULA, NUMBER = ("=", "+", "-", "@", "\t", "\r"), re.compile(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")
@@ -26,6 +27,11 @@ def one_line(text: str, most: int | None = None) -> str:
     """The text, cut to ``most`` characters with ``…`` at the end, then on one line with control characters escaped."""
     cut = text if most is None or len(text) <= most else text[: most - 1] + "…"
     return printable(cut).replace("\n", r"\n")
+
+
+def as_word(path: object) -> str:
+    """A path as one word of a shell's command, in quotes where it has spaces or the like."""
+    return shlex.quote(str(path))
 
 
 def plain_text(value: Any) -> str:

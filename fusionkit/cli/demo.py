@@ -12,6 +12,7 @@ import click
 from fusionkit.bundled import travel_desk
 from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json, table
 from fusionkit.errors import UsageError
+from fusionkit.printable import as_word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +54,7 @@ def demo(keep: Path | None, as_json: bool) -> None:
             f"the encoder has {parameters:,} parameters"
         )
         if keep is not None:
-            out().print(f"kept in {keep}: try `fusionkit info {keep / 'travel-desk.store'}`")
+            out().print(f"kept in {keep}: try `fusionkit info {as_word(keep / 'travel-desk.store')}`")
         out().print(write_page(folder / "runs", PAGE if keep is None else keep / PAGE))
 
 

@@ -16,6 +16,7 @@ from fusionkit.cli.options.work_options import cluster_options, given_cluster, p
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.lazy import uncollected
 from fusionkit.plural import counted
+from fusionkit.printable import as_word
 
 if TYPE_CHECKING:
     from fusionkit.cli.commands import CliCommands
@@ -94,7 +95,7 @@ def fit(
         raise FusionkitError(
             "the run failed" if len(heads) == 1 else f"all {len(heads):,} runs failed",
             received=first_error(heads),
-            remedy=f"`fusionkit status {runs}` lists them; --retry-failed tries them again",
+            remedy=f"`fusionkit status {as_word(runs)}` lists them; --retry-failed tries them again",
         )
 
 
@@ -158,7 +159,7 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
         out().print(
             f"{counted(stopped, 'run')} stopped early by --halving: others of another rate or layers were better"
         )
-    out().print(f"kept in {runs}; `fusionkit results {runs}` shows all of it")
+    out().print(f"kept in {runs}; `fusionkit results {as_word(runs)}` shows all of it")
 
 
 def print_forecast(found: Forecast, notes: list[str], as_json: bool) -> None:

@@ -154,10 +154,6 @@ def main() -> None:
             kept = "; finished work is kept, run the same command to go on"
             click.echo(f"fusionkit: interrupted{'' if RESUMED.isdisjoint(sys.argv[1:2]) else kept}", err=True)
             sys.exit(130)
-        except BrokenPipeError:
-            # The reader of our output has gone; Python must not complain while it exits.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
         except (OSError, RuntimeError, MemoryError) as error:
             if (refused := _system_error(error)) is None:
                 raise

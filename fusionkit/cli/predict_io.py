@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from fusionkit.cli.console import log, out, print_json, table
 from fusionkit.errors import DataError, UsageError
 from fusionkit.exported import find_heads
+from fusionkit.printable import as_word
 from fusionkit.sources import Columns, open_source, prepared
 
 if TYPE_CHECKING:
@@ -94,9 +95,8 @@ def blocks_of_file(
     inputs = input_columns(predictor, source, named)
     learned = dict.fromkeys(run.spec.label for run in predictor.runs.values())
     if told := [name for name in learned if name in examples.column_names]:
-        log().print(
-            f"{path} has labels ({', '.join(told)}): `fusionkit evaluate RUN… {path}` scores these heads on them"
-        )
+        evaluated = f"`fusionkit evaluate RUN… {as_word(path)}` scores these heads on them"
+        log().print(f"{path} has labels ({', '.join(told)}): {evaluated}")
     chosen = Columns(**inputs)  # type: ignore[arg-type]
     log().print(f"columns: {chosen}")
     ready, _ = prepared(source, chosen)

@@ -17,6 +17,7 @@ from fusionkit.cli.options.heads_options import code_option
 from fusionkit.cli.options.work_options import cluster_options, given_cluster, print_slurm_job, working_options
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.plural import counted
+from fusionkit.printable import as_word
 
 if TYPE_CHECKING:
     from fusionkit.study import Study
@@ -111,10 +112,11 @@ def run(
     else:
         print_made(found, place, done)
     if failed:
+        runs = place.runs(failed[0])
         raise FusionkitError(
             f"no run of sweep {', '.join(failed)} finished: the study's other results are there",
-            received=first_error(RunsFolder(place.runs(failed[0])).all_records()),
-            remedy=f"`fusionkit status {place.runs(failed[0])}` lists the errors; --retry-failed tries them again",
+            received=first_error(RunsFolder(runs).all_records()),
+            remedy=f"`fusionkit status {as_word(runs)}` lists the errors; --retry-failed tries them again",
         )
 
 

@@ -22,6 +22,7 @@ from fusionkit.errors import FusionkitError, StoppedError, UsageError, first_lin
 from fusionkit.io.object_storage import UnansweredError
 from fusionkit.io.places import Place
 from fusionkit.plural import counted
+from fusionkit.printable import as_word
 from fusionkit.store.layout import part_path
 
 
@@ -130,7 +131,7 @@ def _failed(store: Place, aside: list[FailedItem[Part]], total: int) -> Fusionki
     first = aside[0].error
     names = ", ".join(name_of(one.item) for one in aside[:8]) + (" …" if len(aside) > 8 else "")
     kind = type(first) if isinstance(first, FusionkitError) else FusionkitError
-    again = f"run the same command again: the others are kept; `fusionkit status {store}` shows each error"
+    again = f"run the same command again: the others are kept; `fusionkit status {as_word(store)}` shows each error"
     return kind(
         f"{len(aside)} of {counted(total, 'part')} of {store} failed: {names}",
         received=_first(first),

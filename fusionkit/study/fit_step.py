@@ -21,6 +21,7 @@ from fusionkit.fit.sweep.multi import opened
 from fusionkit.io.files import write_durably
 from fusionkit.io.places import Place
 from fusionkit.plural import counted
+from fusionkit.printable import as_word
 from fusionkit.runs.ablations import ABLATION
 from fusionkit.runs.find_run import find_folders
 from fusionkit.runs.folder import ANSWERS, RECORD, RunsFolder
@@ -109,7 +110,7 @@ class SweepFit:
             f"no run of sweep {name} has finished, so nothing can be taken from one",
             expected="a finished run that the study asks for",
             received=f"none in {folder}",
-            remedy=f"`fusionkit status {folder}` says what failed and why",
+            remedy=f"`fusionkit status {as_word(folder)}` says what failed and why",
         )
 
     def records(self) -> list[dict[str, Any]]:

@@ -206,10 +206,11 @@ def test_info_of_a_folder_of_runs_counts_them(fusionkit: Command, fitted: Any) -
 
 def test_a_tagger_is_fitted_over_the_same_store(fusionkit: Command, store: Path, tmp_path: Path) -> None:
     options = ["--label", "slots", "--head", "crf", "--fusion", "layer:3", "--shots", 2, "--epochs", 1]
-    done = fusionkit("fit", store, "--out", tmp_path / "runs", *options)
+    runs = tmp_path / "my runs"
+    done = fusionkit("fit", store, "--out", runs, *options)
     assert done.code == 0
     assert "layer:3" in done.out
-    assert f"kept in {tmp_path / 'runs'}" in done.out
+    assert f"kept in {runs}; `fusionkit results '{runs}'` shows all of it" in done.out
 
 
 def test_variants_of_a_fusion_stand_apart_in_the_table(fusionkit: Command, store: Path, tmp_path: Path) -> None:
