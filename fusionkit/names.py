@@ -7,7 +7,7 @@ need only the names. ``tests/test_names.py`` checks that these are the names of 
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Iterable
 
 TASKS = ("classification", "pair-classification", "tagging", "regression", "multi-label", "mlm", "joint")
 INTERVALS = ("t", "bootstrap")
@@ -40,6 +40,7 @@ ROLES = ("text", "pair", "tokens")  # of the columns that an encoder reads
 IDS = ("id", "idx", "guid")  # columns of ids, as data sets call them
 
 
-def id_column(columns: Container[str]) -> str | None:
-    """The column that holds the ids of the examples, if there is one."""
-    return next((name for name in IDS if name in columns), None)
+def id_column(columns: Iterable[str]) -> str | None:
+    """The column that holds the ids of the examples, in capitals or not, if there is one."""
+    found = {name.lower(): name for name in columns if name.lower() in IDS}
+    return next((found[name] for name in IDS if name in found), None)

@@ -17,6 +17,12 @@ def test_the_metrics_are_those_of_all_tasks() -> None:
     assert {name for each in scores for name in each} - {"tags_f1"} == {*names.METRICS}
 
 
+def test_ids_are_found_in_capitals_too_and_in_a_fixed_order() -> None:
+    assert names.id_column(["text", "idx", "ID"]) == "ID"
+    assert names.id_column(["Guid", "text"]) == "Guid"
+    assert names.id_column(["text", "identity"]) is None
+
+
 def test_the_names_are_the_tables_keys() -> None:
     assert (*tasks.TASKS, *tasks.SHORT) == names.TASKS
     assert tuple(statistics.TESTS) == names.TESTS
