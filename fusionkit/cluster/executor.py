@@ -22,7 +22,7 @@ from fusionkit.fit.executor.context import Opening
 from fusionkit.fit.executor.unit_job import Event, OnEvent
 from fusionkit.fit.executor.worker_pool import Executor
 from fusionkit.runs.folder import RunsFolder
-from fusionkit.specs import RunSpec
+from fusionkit.specs import RunSpec, parse_bytes
 
 SHARED_SECONDS = 60.0  # a shared file system may take so long to show what another machine has written
 
@@ -53,6 +53,11 @@ class ClusterExecutorFactory:
         """All workers where they may be on the CPUs of one machine; one where each has a job or a GPU of its own."""
         on_cpus = self.device == "cpu" or self.settings.gpus == 0 or not devices()
         return self.workers if on_cpus and self.settings.kind != "slurm" else 1
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes of a worker's job; None where the settings name no memory."""
+        return None if self.settings.memory is None else parse_bytes(self.settings.memory)
 
     def executor(self, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> Executor:
         return ClusterExecutor(self, {**opening, "device": self.device}, runs, on_event)

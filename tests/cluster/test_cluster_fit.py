@@ -137,8 +137,9 @@ def test_workers_train_through_the_encoder_as_one_process_does(
 
 def test_workers_share_the_memory_of_one_machine_alone(cluster: Cluster) -> None:
     here = ClusterExecutorFactory(cluster, ClusterSettings(workers=2, gpus=0))
-    jobs = ClusterExecutorFactory(cluster, ClusterSettings(kind="slurm", workers=2))
+    jobs = ClusterExecutorFactory(cluster, ClusterSettings(kind="slurm", workers=2, memory="4GB"))
     assert (here.sharers, jobs.sharers) == (cluster.workers, 1) == (2, 1)
+    assert (here.memory, jobs.memory) == (None, 4 * 10**9)
 
 
 def test_a_worker_killed_midway_loses_no_run(

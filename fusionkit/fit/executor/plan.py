@@ -43,13 +43,15 @@ class Plan:
     notes: list[str]
 
 
-def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False, sharers: int = 1) -> Plan:
+def plan(
+    prepared: Prepared, asked: int | None, *, elsewhere: bool = False, sharers: int = 1, memory: int | None = None
+) -> Plan:
     """Units and processes of the missing runs.
 
     Args:
         asked: the number of workers; None lets cores, memory and the counted work decide.
-        elsewhere: the workers are a cluster's. Their machines are assumed to have as much memory as this one.
-        sharers: how many workers of a cluster share one memory.
+        elsewhere: the workers are a cluster's. sharers: how many workers of a cluster share one memory.
+        memory: bytes of that memory, what workers take without runs included; None assumes what this machine has left.
 
     Raises:
         UsageError: workers are asked for, and cannot import what the script itself defines.
@@ -58,7 +60,10 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False, shar
     cost = CostModel(context)
     on_cpu = context.device.type == "cpu"
     most_runs = WIDEST if on_cpu else GPU_WIDEST
-    spare = spare_memory() if on_cpu else room(context.device, 1)
+    if memory is None:
+        spare = spare_memory() if on_cpu else room(context.device, 1)
+    else:
+        spare = max(memory - sharers * cost.memory([]), 0)
     units, widest, notes = _fitting(missing, most_runs, 1, cost, spare)
     alone = Plan(units, widest, 1, None, notes)
     if names := script_names(missing):

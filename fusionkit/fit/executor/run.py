@@ -89,7 +89,9 @@ def fit(
         else:
             _opening(prepared)  # raises before jobs are submitted
             elsewhere = cluster()
-            chosen = plan(prepared, elsewhere.workers, elsewhere=True, sharers=elsewhere.sharers)
+            chosen = plan(
+                prepared, elsewhere.workers, elsewhere=True, sharers=elsewhere.sharers, memory=elsewhere.memory
+            )
         for note in chosen.notes:
             progress.say(note)
         with closing(Claims(runs.path, this_process())) as claims:

@@ -58,6 +58,10 @@ class ExecutorFactory(Protocol):
     def sharers(self) -> int:
         """How many of its workers share one memory."""
 
+    @property
+    def memory(self) -> int | None:
+        """Bytes of that memory; None if unknown."""
+
     def executor(self, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> Executor:
         """An executor for one sweep."""
 

@@ -296,8 +296,11 @@ def test_a_unit_has_no_more_runs_than_there_is_memory_for_at_its_start(
         assert [spec for unit in planned.units for spec in unit if spec not in specs] == []
         assert sum(len(unit) for unit in planned.units) == 40
     monkeypatch.setattr(planning, "spare_memory", lambda: 20 * one)
+    monkeypatch.setattr("fusionkit.fit.executor.cost.resident", lambda: 10**9)
     assert plan(prepared, 2, elsewhere=True).widest == 10  # of each machine its own memory
     assert plan(prepared, 2, elsewhere=True, sharers=2).widest == 5
+    assert plan(prepared, 2, elsewhere=True, memory=cost.memory([]) + 10 * one).widest == 5  # a job's own
+    assert plan(prepared, 2, elsewhere=True, memory=one).widest == 1
 
 
 def test_the_units_of_a_cluster_are_planned_for_the_workers_that_share_a_memory(
@@ -310,11 +313,11 @@ def test_the_units_of_a_cluster_are_planned_for_the_workers_that_share_a_memory(
         raise UsageError("enough seen")
 
     monkeypatch.setattr(running, "plan", refused)
-    cluster: Any = SimpleNamespace(workers=3, sharers=2)
+    cluster: Any = SimpleNamespace(workers=3, sharers=2, memory=10**9)
     specs = expand(store, task="tagging", fusions=("last",))
     with pytest.raises(UsageError, match="enough seen"):
         fit(store, specs, RunsFolder(tmp_path / "runs"), cluster=lambda: cluster)
-    assert asked == {"workers": 3, "elsewhere": True, "sharers": 2}
+    assert asked == {"workers": 3, "elsewhere": True, "sharers": 2, "memory": 10**9}
 
 
 def test_a_refused_sweep_and_one_that_is_done_open_no_cluster(store: Store, tmp_path: Path) -> None:
