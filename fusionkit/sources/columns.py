@@ -167,7 +167,7 @@ def _longest(first: pa.Table, strings: list[str]) -> str | None:
 
 
 def _with_few_values(examples: Examples, names: list[str]) -> tuple[str, ...]:
-    """The columns with so few different values that they are labels."""
+    """The columns with so few different values, but more than one, that they are labels."""
     most = max(2, min(200, examples.num_rows // 4))
     seen: dict[str, pa.Array] = {}
     left = list(names)
@@ -178,7 +178,7 @@ def _with_few_values(examples: Examples, names: list[str]) -> tuple[str, ...]:
         left = [name for name in left if len(seen[name]) <= most]
         if not left:
             break
-    return tuple(left)
+    return tuple(name for name in left if len(seen[name].drop_null()) > 1)
 
 
 def _tag_columns(first: pa.Table, tokens: str, lists: list[str]) -> tuple[str, ...]:

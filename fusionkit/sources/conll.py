@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from fusionkit.errors import DataError
 from fusionkit.plural import counted
-from fusionkit.sources.conll_layout import COMMENT, COUNTED, GLOBAL, ConllLayout, Sentence, is_break, layout_of
+from fusionkit.sources.conll_layout import COUNTED, GLOBAL, ConllLayout, Sentence, comments_of, is_break, layout_of
 from fusionkit.sources.text import in_pieces, read_lines
 
 MOST_KEYS = 64  # of comments, because each key is a column of every example
@@ -84,8 +84,9 @@ def _sentences(path: Path, layout: ConllLayout, left: _LeftOut) -> Iterator[tupl
                 words, characters, empty = [], 0, False
             comments = {}
         elif not words and line[0] == "#" and layout.is_comment(line):
-            if (found := COMMENT.fullmatch(line)) and found[1] != GLOBAL and found[1] not in layout.names.values():
-                comments[found[1]] = found[2]
+            left_out = {GLOBAL, *layout.names.values()}
+            if found := {name: value for name, value in comments_of(line).items() if name not in left_out}:
+                comments |= found
                 characters += len(line)
         else:
             fields = fields_of(line)

@@ -35,6 +35,7 @@ INDEXED = {2: PLAIN[2], 3: ("tokens", "column3", "tags"), 4: PLAIN[4], 9: CONLLU
 STANDARD = {"id": INDEX, "form": "tokens"}  # CoNLL-U Plus name → fusionkit's
 LOOKED_AT, LOOKED_AT_CHARACTERS = 500, 1 << 20  # lines read to find the columns
 COMMENT = re.compile(r"#[ \t]+(\S+(?: id)?)\s*=\s*(.*)")  # "newdoc id" and "newpar id" are CoNLL-U's
+NUMBERED = re.compile(r"#[ \t]+id[ \t]+(\S+)[ \t]+(\S+?)=(\S*)")  # MultiCoNER's: `# id 5f3a domain=en`
 COUNTED = re.compile(r"[0-9]+(-[0-9]+|\.[0-9]+)?")  # a word; a multi-word token 1-2; an empty node 1.1
 GLOBAL, DOCSTART = "global.columns", "-DOCSTART-"
 BY_BLANKS, BY_TABS = re.compile(r"[^ \t]+").findall, methodcaller("split", "\t")
@@ -70,14 +71,23 @@ class ConllLayout:
         return BY_TABS if self.tabs else BY_BLANKS
 
     def is_comment(self, line: str) -> bool:
-        """Whether a line before a sentence's first word is a comment: it begins with ``# ``, and is ``# name = value``
-        or does not have one field per column, as the word ``#`` has. With an index first, ``#`` alone is enough: no
-        word's line begins with it.
+        """Whether a line before a sentence's first word is a comment: it begins with ``# ``, and :func:`comments_of`
+        finds values in it or it does not have one field per column, as the word ``#`` has. With an index first, ``#``
+        alone is enough: no word's line begins with it.
         """
         if not line.startswith("#"):
             return False
         spaced = line == "#" or line.startswith("# ") or self.index == 0
-        return spaced and (bool(COMMENT.fullmatch(line)) or len(self.splitter(line)) != self.width)
+        return spaced and (bool(comments_of(line)) or len(self.splitter(line)) != self.width)
+
+
+def comments_of(line: str) -> dict[str, str]:
+    """The values of a comment by name: of ``# name = value``, or ``# id VALUE name=VALUE``."""
+    if found := COMMENT.fullmatch(line):
+        return {found[1]: found[2]}
+    if found := NUMBERED.fullmatch(line):
+        return {"id": found[1], found[2]: found[3]}
+    return {}
 
 
 def column_names(text: str | None) -> tuple[str, ...] | None:
@@ -177,8 +187,7 @@ def _sentences(lines: Sequence[str], layout: ConllLayout) -> Iterator[Sentence]:
                 yield Sentence(words, comments)
             words, comments = [], {}
         elif not words and layout.is_comment(line):
-            if found := COMMENT.fullmatch(line):
-                comments[found[1]] = found[2]
+            comments |= comments_of(line)
         else:
             words.append(layout.splitter(line))
 

@@ -108,6 +108,15 @@ def test_a_word_may_begin_with_a_number_sign(tmp_path: Path, content: str, words
     assert columns_of(opened(tmp_path, content))["tokens"] == words
 
 
+def test_the_ids_of_multiconer_are_no_words(tmp_path: Path) -> None:
+    """By blanks such a comment has as many fields as there are columns."""
+    words = "in _ _ O\nParis _ _ B-LOC\n\n"
+    source = opened(tmp_path, f"# id 5f3a\tdomain=en\n{words}# id 6b\tdomain=en\n{words}")
+    found = columns_of(source)
+    assert (found["tokens"], found["id"], found["domain"]) == ([["in", "Paris"]] * 2, ["5f3a", "6b"], ["en", "en"])
+    assert guess_columns(source).labels == ()  # of one domain there is nothing to learn
+
+
 def test_a_word_may_be_a_number_that_is_too_long_to_count(tmp_path: Path) -> None:
     number = "9" * 5000  # more digits than Python turns into a number
     assert columns_of(opened(tmp_path, f"{number}\tNUM\tO\nrain\tNOUN\tO\n"))["tokens"] == [[number, "rain"]]
