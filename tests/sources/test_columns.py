@@ -28,10 +28,10 @@ GUESSES: list[tuple[dict[str, Any], Columns]] = [
     ({"tokens": [["a", "b"]] * 16, "ner_tags": [[0, 1]] * 16}, Columns(tokens="tokens", tags=("ner_tags",))),
     (
         {"tokens": [["a", "b"]], "pos": [["X", "Y"]], "tags": [["O", "O"]], "intent": ["x"], "text": ["a b"]},
-        Columns(tokens="tokens", tags=("tags", "pos"), labels=("intent", "text")),
+        Columns(tokens="tokens", tags=("tags", "pos"), labels=("intent",)),
     ),
     # No telling name: the strings that are longest, the list with the most different words.
-    ({"title": ["hi"] * 16, "review": LONG, "stars": ["a", "b"] * 8}, Columns("review", labels=("title", "stars"))),
+    ({"title": ["hi"] * 16, "review": LONG, "stars": ["a", "b"] * 8}, Columns("review", labels=("stars",))),
     ({"mots": [["un", "deux"]] * 16, "marques": [["O", "O"]] * 16}, Columns(tokens="mots", tags=("marques",))),
     # Most rows have no list, so they have no tag for each word.
     (
