@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import io
 import os
@@ -16,8 +15,9 @@ import click
 
 from fusionkit.cli.options.usage_errors import as_usage_error
 from fusionkit.encoder.tokenizer_threads import keep_tokenizers_serial
-from fusionkit.errors import FusionkitError, FusionkitWarning, UsageError, first_line, unknown_name
+from fusionkit.errors import FusionkitError, FusionkitWarning, UsageError, unknown_name
 from fusionkit.lazy import uncollected
+from fusionkit.machine.system_errors import system_error
 from fusionkit.printable import printable
 
 COMMANDS = {
@@ -103,33 +103,6 @@ def _shown(message: Warning | str, category: type[Warning], *where: Any, **more:
         _usual(message, category, *where, **more)
 
 
-# What a disk or a network file system may answer wherever a command reads or writes.
-OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
-
-
-def _system_error(error: Exception) -> FusionkitError | None:
-    """The error for a path that the operating system refuses, for a fault of a disk, or for lack of memory, wherever a
-    command meets them; None for other ones.
-    """
-    if isinstance(error, OSError) and error.errno != errno.ENOMEM:
-        what = f"cannot use {error.filename or 'a file'}"
-        if error.errno in OF_A_DISK:
-            remedy = "free space there, or check the disk; finished work is kept"
-            return FusionkitError(what, received=error.strerror, remedy=remedy)
-        if error.filename is None or error.errno not in (errno.ENAMETOOLONG, errno.EACCES, errno.ELOOP):
-            return None
-        remedy = "check the path and its permissions" if error.errno == errno.EACCES else "check the path"
-        return UsageError(what, received=error.strerror, remedy=remedy)
-    if "home directory" in str(error):  # of Path.expanduser
-        return UsageError("no such home folder", received=first_line(error), remedy="write the whole path")
-    from fusionkit.machine.memory import out_of_memory  # loads torch
-
-    if (lost := out_of_memory(error)) is None:
-        return None
-    remedy = "free memory, or choose another --device or fewer texts"
-    return FusionkitError("memory does not suffice", received=lost, remedy=remedy)
-
-
 def main() -> None:
     """Run the command line; a user's mistake is one message, never a traceback."""
     # A closed stream is None.
@@ -155,7 +128,7 @@ def main() -> None:
             click.echo(f"fusionkit: interrupted{'' if RESUMED.isdisjoint(sys.argv[1:2]) else kept}", err=True)
             sys.exit(130)
         except (OSError, RuntimeError, MemoryError) as error:
-            if (refused := _system_error(error)) is None:
+            if (refused := system_error(error)) is None:
                 raise
             click.echo(printable(f"fusionkit: {refused}"), err=True)
             sys.exit(refused.exit_code)

@@ -20,6 +20,7 @@ from fusionkit.fit.executor.context import Opening, open_context
 from fusionkit.fit.executor.unit_job import Event, OnEvent, do_unit
 from fusionkit.machine.child_processes import Channel
 from fusionkit.machine.memory import keep_freed_memory
+from fusionkit.machine.system_errors import system_error
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
@@ -87,7 +88,7 @@ class EventSender:
 
 def failure(error: Exception) -> dict[str, object]:
     """The message of an error that stops the whole sweep, for :func:`fusionkit.fit.executor.worker_pool.raised`."""
-    known = isinstance(error, FusionkitError)
-    fields = {name: getattr(error, name) for name in ("what", "expected", "received", "remedy")} if known else None
-    code = getattr(error, "exit_code", 1)
+    told = error if isinstance(error, FusionkitError) else system_error(error)
+    fields = told and {name: getattr(told, name) for name in ("what", "expected", "received", "remedy")}
+    code = getattr(told, "exit_code", 1)
     return {"kind": "failure", "fields": fields, "exit_code": code, "trace": "".join(traceback.format_exception(error))}

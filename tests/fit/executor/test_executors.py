@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.fit import RunsFolder
 from fusionkit.fit.executor import worker_pool
 from fusionkit.fit.executor.unit_job import Event
-from fusionkit.fit.executor.worker_pool import WorkerPool
+from fusionkit.fit.executor.worker import failure
+from fusionkit.fit.executor.worker_pool import WorkerError, WorkerPool, raised
 from fusionkit.machine.child_processes import ChildProcess
 from fusionkit.specs import RunSpec
 
@@ -97,3 +99,14 @@ def test_the_events_before_a_workers_death_are_received_before_it(begun: Any) ->
     ]
     assert received.events[2].text == "the process that trained it ended: SIGKILL"
     assert workers.free
+
+
+def test_what_the_system_refuses_a_worker_is_no_bug_of_fusionkit() -> None:
+    full = raised(failure(OSError(errno.ENOSPC, "No space left on device", "/runs/a")))
+    assert isinstance(full, FusionkitError)
+    assert (full.what, full.exit_code) == ("cannot use /runs/a", 1)
+    closed = raised(failure(PermissionError(errno.EACCES, "Permission denied", "/runs/a")))
+    assert isinstance(closed, UsageError)
+    bug = raised(failure(ValueError("of our own")))
+    assert isinstance(bug, WorkerError)
+    assert "ValueError: of our own" in str(bug)
