@@ -172,7 +172,7 @@ class RunSpec:
     data_seed: int = option(0, "Sets the draw and the order of minibatches.", ge=0, lt=1 << 63)
     init_seed: int = option(0, "Sets initial weights and dropout.", ge=0, lt=1 << 63)
     lr: float = option(2e-3, "Learning rate.", gt=0, lt=100, lists=SWEPT, parameter="lrs")
-    epochs: int = option(10, "Passes over train.", ge=1, lists=SWEPT)
+    epochs: int = option(10, "Passes over train; a --method has its own default, 3 or 10.", ge=1, lists=SWEPT)
     max_steps: int | None = option(
         None,
         "Train for N steps, instead of --epochs; the schedule runs over these. [default: by --epochs]",
@@ -189,9 +189,9 @@ class RunSpec:
         "How the rate changes over the steps: falls to 0 (linear, cosine) or stays (constant).",
         choices=SCHEDULES,
     )
-    warmup: float = option(0.0, "Share of the steps over which the rate first rises from 0.", ge=0, lt=1,
-                           unit="a share of the steps", later=True)  # fmt: skip
-    weight_decay: float = option(0.0, "Weight decay of the optimizer.", ge=0)
+    warmup: float = option(0.0, "Share of the steps over which the rate first rises from 0; with a --method 0.1.",
+                           ge=0, lt=1, unit="a share of the steps", later=True)  # fmt: skip
+    weight_decay: float = option(0.0, "Weight decay of the optimizer; with full, top, pals, low-rank 0.01.", ge=0)
     clip_norm: float | None = option(None, "Scale gradients down to this norm. [default: never]", gt=0, later=True)
     dropout: float = option(0.0, "Dropout rate inside a head.", ge=0, lt=1)
     label_smoothing: float = option(0.0, "Share of each target that is spread evenly over all classes.", ge=0, lt=1,
