@@ -51,8 +51,12 @@ def in_float32(dtype: str, device: torch.device) -> AbstractContextManager[objec
     """
     if dtype != "bfloat16" or device.type != "cpu" or has_bfloat16():
         return nullcontext()
-    entered = any(isinstance(mode, _InFloat32) for mode in _get_current_dispatch_mode_stack())
-    return nullcontext() if entered else _InFloat32()
+    return nullcontext() if is_in_float32() else _InFloat32()
+
+
+def is_in_float32() -> bool:
+    """Whether a context of :func:`in_float32` multiplies bfloat16 numbers in float32 here."""
+    return any(isinstance(mode, _InFloat32) for mode in _get_current_dispatch_mode_stack())
 
 
 class _InFloat32(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -7,6 +7,10 @@ batched product would have to be transposed, a pass over memory that costs more 
 Under autocast the products are in its precision, and rows are padded with zeros to a multiple of :data:`ROWS`. A kernel
 for products of low precision is made for one shape, and minibatches of words differ in shape: making kernels took 43 %
 of a step of ``extra-layers:1``.
+
+On a CPU without bfloat16 instructions factors are rounded to bfloat16 and multiplied in float32, as
+:mod:`fusionkit.machine.bfloat16` does it for other products. That module sees each operation of a step in Python: a
+step of ``dwatt`` took 30 % longer with it.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fusionkit.fit.model.precision import narrowed
+from fusionkit.fit.model.precision import exactly, narrowed
+from fusionkit.machine.bfloat16 import has_bfloat16, is_in_float32
 
 ROWS = 32
 
@@ -39,7 +44,10 @@ class _Products(torch.autograd.Function):
         if (narrow := narrowed(x.device)) is not None:
             x, weight, bias = _filled(x, narrow), weight.to(narrow), bias.to(narrow)
         ctx.save_for_backward(x, weight)
-        return _mapped(x, weight, bias)[:, :rows]
+        if not _is_slow(x):
+            return _mapped(x, weight, bias)[:, :rows]
+        with exactly(x.device):
+            return _mapped(x.float(), weight.float(), bias.float()).to(x.dtype)[:, :rows]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -48,9 +56,11 @@ class _Products(torch.autograd.Function):
         rows, dtype, to_bias = given.shape[1], x.dtype, given.sum(1)
         if x.shape[-2] != rows:
             given = _filled(given, dtype)
+        if _is_slow(x):
+            given, x, weight = given.float(), x.float(), weight.float()
         to_x = to_weight = None
         if ctx.needs_input_grad[0]:
-            each = given @ weight  # [R, n, w]
+            each = (given @ weight).to(dtype)  # [R, n, w]
             to_x = (each if x.dim() == 3 else each.sum(0))[..., :rows, :]
         if ctx.needs_input_grad[1]:
             if x.dim() == 3:
@@ -58,6 +68,7 @@ class _Products(torch.autograd.Function):
             else:  # one product for all runs: one per run takes a third longer where h is small
                 flat = given.transpose(0, 1).reshape(len(x), weight.shape[0] * weight.shape[1])  # [n, R · h]
                 to_weight = (flat.mT @ x).unflatten(0, weight.shape[:2])
+            to_weight = to_weight.to(dtype)
         return to_x, to_weight, to_bias
 
 
@@ -66,6 +77,12 @@ def _mapped(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
     found = torch.addmm(bias.flatten(), x, weight.flatten(0, 1).mT)  # [n, R · h]
     return found.view(len(x), *bias.shape).transpose(0, 1)
+
+
+def _is_slow(factor: Tensor) -> bool:
+    """Whether products of factors of this type, on this device, are slower than in float32."""
+    narrow = factor.dtype == torch.bfloat16 and factor.device.type == "cpu"
+    return narrow and not has_bfloat16() and not is_in_float32()
 
 
 def _filled(rows: Tensor, dtype: torch.dtype) -> Tensor:

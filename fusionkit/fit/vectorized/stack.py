@@ -40,7 +40,6 @@ from fusionkit.fusions import sees_examples, takes_longest
 from fusionkit.heads import Head
 from fusionkit.heads.lm_head import LmScore
 from fusionkit.heads.softmax import Softmax
-from fusionkit.machine.bfloat16 import in_float32
 from fusionkit.machine.devices import home_of
 from fusionkit.specs import FLOAT32, ONE_TOKEN, RunSpec
 
@@ -149,14 +148,12 @@ class Stacked:
 
     def _train_step(self, adam: StackedAdam, batches: Sequence[Batch], rates: Sequence[float] | Tensor) -> Tensor:
         learned = [self._leaves[name] for name in self._learned]
-        dtype = self.specs[0].compute_dtype
-        with in_float32(dtype, self.device):
-            with products_in(dtype, self.device, stacked=True):
-                first, weights = batches[0], self._weights()
-                if self._folding and first.read is None and self._folding.saves(len(first.states), learns=True):
-                    weights = self._folding.folded(weights)
-                losses = self._call(weights, batches, "loss")
-            gradients = torch.autograd.grad(losses.sum(), learned, allow_unused=True)
+        with products_in(self.specs[0].compute_dtype, self.device, stacked=True):
+            first, weights = batches[0], self._weights()
+            if self._folding and first.read is None and self._folding.saves(len(first.states), learns=True):
+                weights = self._folding.folded(weights)
+            losses = self._call(weights, batches, "loss")
+        gradients = torch.autograd.grad(losses.sum(), learned, allow_unused=True)
         adam.step(gradients, rates, self._limits)
         return losses.detach()
 

@@ -132,7 +132,8 @@ def test_a_cpu_without_bfloat16_instructions_counts_the_same(
     store, counted = corpus_store("words"), []
     [spec] = expand(store, task="tagging", fusions=("concat",), epochs=(1,), compute_dtype="bfloat16")
     for has in (True, False):
-        monkeypatch.setattr("fusionkit.machine.bfloat16.has_bfloat16", lambda has=has: has)
+        for module in ("machine.bfloat16", "fit.vectorized.run_linear"):
+            monkeypatch.setattr(f"fusionkit.{module}.has_bfloat16", lambda has=has: has)
         context = SweepContext(store)
         counted.append(CostsAlone(context)._counted(spec, context.data(spec)))
     assert counted[0] == counted[1]

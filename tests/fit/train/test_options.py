@@ -411,7 +411,8 @@ def test_a_cpu_without_bfloat16_instructions_multiplies_in_float32(
     chosen: dict[str, Any], corpus_store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fusionkit.machine.bfloat16.has_bfloat16", lambda: False)
-    monkeypatch.setattr("fusionkit.fit.train.decisions.has_bfloat16", lambda: False)
+    for module in ("fit.train.decisions", "fit.vectorized.run_linear"):
+        monkeypatch.setattr(f"fusionkit.{module}.has_bfloat16", lambda: False)
     store = corpus_store("words")
     specs = expand(store, task="tagging", seeds=2, epochs=(1,), compute_dtype="bfloat16", **chosen)
     with Multiplied() as watched:
