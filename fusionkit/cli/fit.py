@@ -159,7 +159,7 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
         out().print(
             f"{counted(stopped, 'run')} stopped early by --halving: others of another rate or layers were better"
         )
-    out().print(f"kept in {runs}; `fusionkit results {as_word(runs)}` shows all of it")
+    out().print(f"kept in {runs}; `fusionkit results {as_word(runs)}` shows all of it", soft_wrap=True)  # to be copied
 
 
 def print_forecast(found: Forecast, notes: list[str], as_json: bool) -> None:
