@@ -54,7 +54,7 @@ def demo(keep: Path | None, as_json: bool) -> None:
             f"the encoder has {parameters:,} parameters"
         )
         if keep is not None:
-            out().print(f"kept in {keep}: try `fusionkit info {as_word(keep / 'travel-desk.store')}`")
+            out().print(f"kept in {keep}: try `fusionkit info {as_word(keep / 'travel-desk.store')}`", soft_wrap=True)
         out().print(write_page(folder / "runs", PAGE if keep is None else keep / PAGE))
 
 

@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from fusionkit.machine.dispatch import DispatchMode
 
 aten = torch.ops.aten
 
@@ -59,19 +61,10 @@ def is_in_float32() -> bool:
     return any(isinstance(mode, _InFloat32) for mode in _get_current_dispatch_mode_stack())
 
 
-class _InFloat32(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Whether torch wraps the next function for ``torch.compile``, whose import takes two seconds."""
-        return False
-
+class _InFloat32(DispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Every operation below autograd and autocast comes through here."""
         kwargs = kwargs or {}
         if func.overloadpacket in PRODUCTS:
             if any(map(_is_narrow, args)):

@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fusionkit.machine.bfloat16 import PRODUCTS
+from fusionkit.machine.dispatch import DispatchMode
 
 
-class Multiplied(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Multiplied(DispatchMode):  # type: ignore[no-untyped-call]
     """Keeps the types of the factors of all products; in an outer context, of those that are made in the end."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.types = set[torch.dtype]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -14,14 +14,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from fusionkit.machine.dispatch import DispatchMode
 
 aten = torch.ops.aten
 
 
-class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Meter(DispatchMode):  # type: ignore[no-untyped-call]
     """Counts while its context is active, backward passes included. Views cost nothing.
 
     Attributes:
@@ -30,19 +31,13 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.flops, self.peak_bytes = 0, 0
         self._held: dict[int, int] = {}  # bytes of each storage that is alive
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Whether torch wraps the next function for ``torch.compile``, whose import takes two seconds."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Every operation below autograd comes through here."""
         found = func(*args, **(kwargs or {}))
         made = [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
         operation = func.overloadpacket
